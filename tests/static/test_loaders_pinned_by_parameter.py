@@ -195,6 +195,31 @@ def test_a_data_set_with_transforms_in_the_call_of_its_loader() -> None:
     assert marks_of_loaders(text.encode()) & {"pinned loaders", "pageable loaders"} == {"pinned loaders"}
 
 
+TAKEN_OUT = """
+from torch.utils.data import DataLoader
+from engine import train
+
+# loader = DataLoader(images, 32, %s)
+train(Net(), %s, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken_out", "given", "is_told"),
+    [
+        ("pin_memory=True", "Images(32)", False),  # what yields batches is no loader
+        ("num_workers=4", "DataLoader(images, 32, pin_memory=True)", True),
+        ("pin_memory=True", "DataLoader(images, 32, pin_memory=True)", True),
+    ],
+)
+def test_a_loader_in_a_comment_pins_nothing(tmp_path: Path, taken_out: str, given: str, *, is_told: bool) -> None:
+    for name, text in {"engine.py": ENGINE, "script.py": TAKEN_OUT % (taken_out, given)}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("engine.py", ENGINE, project.seen_from(tmp_path / "engine.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
+
+
 STEPS = """
 from base import Tool
 

@@ -53,6 +53,7 @@ _DECLARED = regex(
 )
 _SET = regex(rb"(?<!self)\.(\w*(?:worker|thread|pin_mem)\w*)\s*=(?!=)")
 _MAIN_GUARD = regex(rb"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"']", re.MULTILINE)
+_COMMENTS = regex(rb"^[ \t]*#[^\n]*", re.MULTILINE)  # lines of their own: a loader that was taken out pins nothing
 _RUNS_A_PROGRAM = (b"optim", b"model", b"train(", b"main(", b"fit(", b"run(")
 
 
@@ -61,6 +62,8 @@ def marks_of_loaders(data: bytes) -> set[str]:
 
     And whether a setting of whoever runs the program pins them, where it is written.
     """
+    if any(word in data for word in (b"DataLoader(", b"pin_mem", b"PIN_MEM")):
+        data = _COMMENTS.sub(b"", data)
     marks = _marks_of_calls(_without_trial(data)) if b"DataLoader(" in data else set()
     if b"pin_mem" in data or b"PIN_MEM" in data:
         values = set(_PIN_SETTING.findall(_without_calls(data)))
