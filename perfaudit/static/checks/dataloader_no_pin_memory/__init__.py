@@ -37,7 +37,7 @@ from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
-from perfaudit.static.understanding.defaults import Default, default_in_sight
+from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.devices import (
     changes_default_device,
     device_text,
@@ -72,6 +72,8 @@ _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp
 @check("PA102", call="torch.utils.data.DataLoader")
 def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
+    if pinned is UNKNOWN and leaves_out(source, call, "pin_memory"):
+        pinned = ABSENT
     if pinned is UNKNOWN:
         return
     unless = None
