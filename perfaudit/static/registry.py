@@ -49,6 +49,7 @@ class Seen(NamedTuple):
     hint: bool = False  # true, but hardly worth a change here: reported on request only
     worse: bool = False  # costs more than most of the rule's findings: a warning where the rule's severity is less
     joined: Joined | None = None
+    milder: bool = False  # costs less than most of them, and is no hint: information where the rule warns
 
 
 CheckFunction = Callable[[Source, Any], Iterable[Seen]]  # Any: each check takes the node type it registered for
@@ -223,7 +224,7 @@ def run_what_works(
                 for seen in item.function(source, node) if ours else _seen_by_theirs(item, source, node):
                     seen = Seen(*seen)
                     finding = finding_of(source, rules[item.rule], seen)
-                    if ours and (doubt := _why_hint(source, finding, rules[item.rule].area, seen.node)):
+                    if ours and (doubt := _why_hint(source, finding, rules[item.rule].area, seen)):
                         finding = _as_hint(finding, doubt)
                     room -= sum(len(f.fix.diff) for f in (finding, finding.instead) if f is not None and f.fix)
                     here.append(finding if room >= 0 else _without_patch(finding))
@@ -247,15 +248,15 @@ def _seen_by_theirs(item: Check, source: Source, node: ast.AST) -> list[Seen]:
         return [Seen(*seen) for seen in item.function(source, node)]
 
 
-def _why_hint(source: Source, finding: Finding, area: str, node: ast.AST) -> str:
+def _why_hint(source: Source, finding: Finding, area: str, seen: Seen) -> str:
     """Why a finding hardly matters in this program, whatever the rule; "" where it may, or is a hint already."""
     if finding.severity == "hint" or source.neighbours is None:
         return ""
     from perfaudit.static.unused_code import unused_around  # only where there is something to say
 
-    if area != "evaluation" and source.neighbours.answer("only evaluates"):
+    if area != "evaluation" and not seen.milder and source.neighbours.answer("only evaluates"):
         return "this file evaluates, and trains nothing"
-    if name := unused_around(source, node):
+    if name := unused_around(source, seen.node):
         return f"nothing in this project runs `{name}`"
     return ""
 
@@ -288,6 +289,8 @@ def _nodes_to_check(source: Source, item: Check) -> Iterator[ast.AST]:
 def _severity(rule: Rule, seen: Seen) -> Severity:
     if seen.hint:
         return "hint"
+    if seen.milder and rule.reported_as == "warning":
+        return "info"
     return "warning" if seen.worse and rule.reported_as == "info" else rule.reported_as
 
 

@@ -21,12 +21,14 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     writes_to_itself,
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
-    feeds_no_long_training,
+    gives_few_batches,
     is_asked_for_batches,
     only_looks_at_batches,
     says_why_not,
+    serves_evaluation_only,
     takes_one_batch,
 )
+from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     collates_on_device,
     has_one_sample,
@@ -98,16 +100,21 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if says_why_not(source, call, workers) or is_part_of_dataset(source, call) or has_one_sample(source, call):
         return
-    message = (
-        f"`{source.brief(call.func)}` {_how(source, workers, unless)} loads every batch in the training process, "
-        "while the device waits"
+    is_long = is_evaluation(source) and is_long_evaluation(source, call)
+    what = (
+        "reads the files of every batch in the evaluating process"
+        if is_long
+        else "loads every batch in the training process"
     )
+    message = f"`{source.brief(call.func)}` {_how(source, workers, unless)} {what}, while the device waits"
     fix = _proposal(source, call, workers, unless, dataset)
-    is_shown = feeds_no_long_training(source, call) or _serves_one_evaluation(source, call)
+    serves_evaluation = serves_evaluation_only(source, call) or _serves_one_evaluation(source, call)
+    is_shown = gives_few_batches(source, call) or (serves_evaluation and not is_long)
     is_shown = is_shown or is_made_by_eval(source, dataset) or is_made_anew(source, call, dataset)
     is_shown = is_shown or _makes_tensors_on_gpu(source)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
-    yield Seen(call, message, fix, joined=_with_pinning(source, call, message, fix), hint=is_hint)
+    joined = _with_pinning(source, call, message, fix)
+    yield Seen(call, message, fix, joined=joined, hint=is_hint, milder=is_long)
 
 
 def _makes_tensors_on_gpu(source: Source) -> bool:

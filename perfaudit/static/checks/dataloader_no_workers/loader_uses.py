@@ -90,6 +90,11 @@ def _whole(node: ast.expr) -> ast.expr:
 
 def feeds_no_long_training(source: Source, call: ast.Call) -> bool:
     """Whether workers would pay little: a module tries itself out, a test, a few samples, one of many clients, an episode."""
+    return gives_few_batches(source, call) or serves_evaluation_only(source, call)
+
+
+def gives_few_batches(source: Source, call: ast.Call) -> bool:
+    """The same of what does not hang on what the program is for: a few samples, one of many clients, an episode."""
     is_trial = is_shown_only(source, call) and source.neighbours is not None and source.neighbours.is_imported()
     return (
         (is_trial and not _is_built_for_others(source, call))
@@ -97,7 +102,6 @@ def feeds_no_long_training(source: Source, call: ast.Call) -> bool:
         or judges_single_samples(source, call)
         or is_built_for_each_object(source, call)
         or is_made_each_step(source, call)
-        or serves_evaluation_only(source, call)
     )
 
 

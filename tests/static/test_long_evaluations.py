@@ -1,0 +1,77 @@
+"""PA101 in files that only evaluate: information where a whole set of files is read for a model on a GPU, else a hint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+PHOTOS = """
+from PIL import Image
+from torch.utils.data import Dataset
+
+class Photos(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __getitem__(self, index):
+        return self.transform(Image.open(self.paths[index]))
+"""
+EVALUATION = """
+import torch
+from photos import Photos
+from torch.utils.data import DataLoader, Subset
+
+def main(model, args):
+    photos = Photos(args.paths)
+    loader = DataLoader(photos, batch_size=args.batch_size)
+    model.cuda().eval()
+    with torch.no_grad():
+        for images in loader:
+            scores = model(images.cuda())
+
+main(load(), parse())
+"""
+
+
+@pytest.mark.parametrize(
+    ("photos", "evaluation", "severity"),
+    [
+        (PHOTOS, EVALUATION, "info"),
+        (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, few)"), "info"),
+        (PHOTOS, EVALUATION.replace("batch_size=args.batch_size", "batch_size=1"), "hint"),
+        (PHOTOS, EVALUATION.replace(", batch_size=args.batch_size", ""), "hint"),  # which is one
+        (PHOTOS, EVALUATION.replace(".cuda()", ""), "hint"),
+        (PHOTOS, EVALUATION.replace("scores =", "plt.imshow(images[0]); scores ="), "hint"),  # takes longer
+        (PHOTOS, EVALUATION.replace("Photos(args.paths)", "build(args.paths)"), "hint"),
+        (PHOTOS.replace("Image.open(self.paths[index])", "self.images[index]"), EVALUATION, "hint"),
+        (
+            PHOTOS,
+            EVALUATION.replace("scores = model(images.cuda())", "model(images.cuda()).sum().backward()"),
+            "warning",
+        ),
+    ],
+)
+def test_severity_of_a_loader_that_only_evaluates(
+    project: Callable[..., Path], photos: str, evaluation: str, severity: str
+) -> None:
+    folder = project(**{"photos.py": photos, "evaluate.py": evaluation})
+    path = folder / "evaluate.py"
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(path)
+    found = run_checks(Source("evaluate.py", evaluation, neighbours), all_rules(), frozenset(["PA101"]))
+    assert [finding.severity for finding in found] == [severity]
+
+
+def test_the_message_speaks_of_no_training(project: Callable[..., Path]) -> None:
+    folder = project(**{"photos.py": PHOTOS, "evaluate.py": EVALUATION})
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "evaluate.py")
+    (found,) = run_checks(Source("evaluate.py", EVALUATION, neighbours), all_rules(), frozenset(["PA101"]))
+    assert found.message == (
+        "`DataLoader` without `num_workers` reads the files of every batch in the evaluating process, while the device waits"
+    )
