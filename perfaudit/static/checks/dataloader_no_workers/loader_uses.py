@@ -210,8 +210,10 @@ def _is_in_mode_of_test(source: Source, call: ast.Call) -> bool:
 
 
 def _takes_one(loop: ast.For | ast.AsyncFor) -> bool:
-    """`for batch in loader: show(batch); break`"""
-    return isinstance(loop.body[-1], ast.Break) and not any(isinstance(node, ast.Continue) for node in ast.walk(loop))
+    """`for batch in loader: show(batch); break`, also by a `return`."""
+    return isinstance(loop.body[-1], (ast.Break, ast.Return)) and not any(
+        isinstance(node, ast.Continue) for node in ast.walk(loop)
+    )
 
 
 def takes_samples_in_order(source: Source, call: ast.Call) -> bool:

@@ -140,8 +140,14 @@ def _is_waited_for(source: Source, copy: ast.Call) -> bool:
 
 
 def _is_taken_once(source: Source, call: ast.Call, part: Part) -> bool:
-    """Whether a module takes one batch at its top level, outside of any loop: a picture, with nothing to copy beside."""
+    """Whether a module takes one batch at its top level, outside of any loop: a picture, with nothing to copy beside.
+
+    Or a loop takes one, because its body ends with a `return` or a `break`.
+    """
     places = (call, part.taken)
+    ends = part.taken.body[-1] if isinstance(part.taken, ast.For) else None
+    if isinstance(ends, (ast.Return, ast.Break)) and not any(isinstance(n, ast.Continue) for n in ast.walk(part.taken)):
+        return True
     return source.scope(call) is source.tree and not any(
         isinstance(place, LOOPS) or source.enclosing(place, *LOOPS) for place in places
     )
