@@ -196,6 +196,48 @@ def test_tensors_in_memory_that_another_file_hands_over(
     assert bool(findings_in(folder, "trainer.py", "PA101")) is is_told
 
 
+CODES = """
+import torch
+from torch.autograd import Variable
+from torch.utils.data import Dataset
+
+class Codes(Dataset):
+    def __init__(self, rows):
+        self.codes = torch.FloatTensor(rows)
+
+    def __getitem__(self, index):
+        return Variable(self.codes[index])
+
+train_set, test_set = Codes(read("train")), Codes(read("test"))
+"""
+OF_MODULE = """
+import codes
+from torch.utils.data import DataLoader
+
+for x in DataLoader(codes.train_set, batch_size=64, shuffle=True):
+    model(x.cuda()).backward()
+    optimizer.step()
+"""
+BY_NAME = OF_MODULE.replace("import codes", "from codes import train_set").replace("codes.train_set", "train_set")
+
+
+@pytest.mark.parametrize(
+    ("codes", "train", "is_told"),
+    [
+        (CODES, OF_MODULE, False),
+        (CODES, BY_NAME, False),
+        (CODES.replace("Variable(self.codes[index])", "decode(self.codes[index])"), OF_MODULE, True),
+        (CODES, OF_MODULE.replace("codes.train_set", "codes.build()"), True),
+        (CODES + "train_set = Photos()\n", BY_NAME, True),  # whichever it is
+    ],
+)
+def test_tensors_in_memory_that_a_variable_of_another_file_holds(
+    project: Folder, codes: str, train: str, *, is_told: bool
+) -> None:
+    folder = project(**{"codes.py": codes, "train.py": train})
+    assert bool(findings_in(folder, "train.py", "PA101")) is is_told
+
+
 @pytest.mark.parametrize(
     ("server", "severity"),
     [

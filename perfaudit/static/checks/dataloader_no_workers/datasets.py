@@ -145,6 +145,8 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
     """
     if not depth:
         return False
+    if isinstance(dataset, (ast.Name, ast.Attribute)) and (found := _bound_in_module(source, dataset)) is not None:
+        return all(_is_bound_in_memory(found[0], binding, depth - 1) for binding in found[1])
     if isinstance(dataset, ast.Name):
         bindings = [binding for binding in source.lookup(dataset) if not _comes_later(source, binding, dataset)]
         made = [assigned_value(source, binding) for binding in bindings]
@@ -173,6 +175,15 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = FOLLOW) -> bool
         ]
         return bool(returned) and all(v is not None and is_in_memory(source, v, depth - 1) for v in returned)
     return only_looks_up(source, dataset)
+
+
+def _bound_in_module(source: Source, node: ast.expr) -> tuple[Source, list[ast.AST]] | None:
+    """What binds a variable of another module of the project, `data.train_set` or an imported `train_set`, and that file."""
+    dotted = source.qualified_name(node) if source.neighbours is not None else None
+    if source.neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
+        return None
+    found = source.neighbours.bindings_of(dotted)
+    return found if found is not None and all(isinstance(binding, ast.Name) for binding in found[1]) else None
 
 
 def _is_passed_over(source: Source, node: ast.Return, function: Function, call: ast.Call) -> bool:

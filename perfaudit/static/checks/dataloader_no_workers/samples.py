@@ -29,6 +29,7 @@ _TAKES = {
     "FloatTensor",
     "LongTensor",
     "Tensor",
+    "Variable",
     "asarray",
     "array",
     "int",
