@@ -26,12 +26,19 @@ TURNS = """\
         optimizer.step()
         print(loss.item())
 """
+TRAINS_AGAIN = f"def train(loader, steps):\n{TURNS}"
 SHOWS = "def show(loader):\n    print(iter(loader).next())\n\n"
 GUARDED = """\
 try:
             x, y = batches.next()
         except {error}:
             x, y = next(batches)"""
+TRIED_AGAIN = """\
+try:
+            x, y = batches.next()
+        except{error}:
+            batches = iter(loader)
+            {again}"""
 IN_BRANCH = """\
 if debug:
             x, y = batches.next()
@@ -72,6 +79,10 @@ def severities(text: str) -> list[str]:
         (f"def train(loader, steps):\n{TURNS.format(take=IN_BRANCH)}", False),
         (f"def train(loader, steps):\n{TURNS.format(take=GUARDED.format(error='AttributeError'))}", False),
         (f"def train(loader, steps):\n{TURNS.format(take=GUARDED.format(error='StopIteration'))}", True),
+        (TRAINS_AGAIN.format(take=TRIED_AGAIN.format(error="", again="x, y = batches.next()")), True),
+        (TRAINS_AGAIN.format(take=TRIED_AGAIN.format(error=" Exception", again="x, y = batches.next()")), True),
+        (TRAINS_AGAIN.format(take=TRIED_AGAIN.format(error="", again="x, y = next(batches)")), False),
+        (TRAINS_AGAIN.format(take=TRIED_AGAIN.format(error="", again="if more: x, y = batches.next()")), False),
         (f"{STEP}def train(loader, steps):\n{RUNS_STEP}", True),
         (f"{STEP}def train(loader, steps):\n{RUNS_STEP}\ndef other(x, y):\n    step(x, y)\n", False),
         # Iterators that have a `next`: of DALI, of the file, and of a class that is none of torch's loaders.

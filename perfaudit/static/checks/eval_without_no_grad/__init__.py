@@ -21,7 +21,6 @@ from perfaudit.static.checks.eval_without_no_grad.model_classes import classes_e
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
 from perfaudit.static.checks.eval_without_no_grad.one_step import one_step
 from perfaudit.static.checks.eval_without_no_grad.parts import whole_of_parts
-from perfaudit.static.checks.eval_without_no_grad.raises_today import raises_today
 from perfaudit.static.checks.eval_without_no_grad.surroundings import functions_around, gradients_are_off
 from perfaudit.static.checks.eval_without_no_grad.told_within import is_told_within
 from perfaudit.static.old_torch import indexes_a_number, needs_old_torch
@@ -31,6 +30,7 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.elsewhere import class_of
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.raises_today import raises_today
 
 
 @check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict", "torch.load"))

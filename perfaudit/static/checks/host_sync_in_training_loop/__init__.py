@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static import edit
-from perfaudit.static.checks.eval_without_no_grad.raises_today import raises_today
 from perfaudit.static.checks.host_sync_in_training_loop.branches import in_each_branch
 from perfaudit.static.checks.host_sync_in_training_loop.device_sums import sums_on_device
 from perfaudit.static.checks.host_sync_in_training_loop.lightning_steps import STEP, lightning_steps
@@ -30,6 +29,7 @@ from perfaudit.static.understanding.kinds import Kind
 from perfaudit.static.understanding.losses import backpropagated_names, key, losses_returned
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.raises_today import raises_today
 from perfaudit.static.understanding.step_code import StepCode, code_of_step, evaluates
 from perfaudit.static.understanding.step_loops import StepLoop, is_over_written_values, step_loops
 from perfaudit.static.understanding.taint import Region, device_values, values_elsewhere

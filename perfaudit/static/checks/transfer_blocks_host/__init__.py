@@ -19,7 +19,6 @@ from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
     pins_tensors,
     program_says,
 )
-from perfaudit.static.old_torch import raises_since_1_1
 from perfaudit.static.project.loader_marks import ASKED_TO_PIN
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
@@ -33,6 +32,7 @@ from perfaudit.static.understanding.devices import names_accelerator, uses_cuda
 from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import LOADER, perhaps_passes
+from perfaudit.static.understanding.raises_today import raises_today
 from perfaudit.static.understanding.values import resolve
 
 # A cast on the GPU gives these values, too.
@@ -63,9 +63,10 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
             handed.setdefault(id(part.taken), []).append(item)
     if not (places or handed or fed) or not uses_cuda(source) or _is_read_early(source):
         return
-    is_hint = only_evaluates(source) or raises_since_1_1(source)  # where it runs, the argument may be `async`
+    is_hint = only_evaluates(source)
     for found in places.values():
-        yield _seen_copies(source, [call for call, _ in found], found[0][1], is_hint)
+        is_unreached = raises_today(source, found[0][0])  # where it runs, the argument may be `async`
+        yield _seen_copies(source, [call for call, _ in found], found[0][1], is_hint or is_unreached)
     if _may_be_mac(source):
         return
     yield from fed

@@ -83,10 +83,31 @@ def _runs_in(source: Source, node: ast.expr, around: Sequence[ast.AST]) -> ast.A
             return ancestor
         is_choice = isinstance(ancestor, (ast.If, ast.IfExp)) and child is not ancestor.test
         is_later = isinstance(ancestor, ast.BoolOp) and child is not ancestor.values[0]
-        if is_choice or is_later or isinstance(ancestor, _LATER) or _may_catch(ancestor):
+        is_tried_again = isinstance(ancestor, (ast.Try, ast.TryStar, ast.ExceptHandler)) and _raises_again(
+            source, ancestor
+        )
+        if is_choice or is_later or (not is_tried_again and (isinstance(ancestor, _LATER) or _may_catch(ancestor))):
             return None
         child = ancestor
     return None
+
+
+def _raises_again(source: Source, node: ast.AST) -> bool:
+    """Whether what a `try` catches raises once more in each handler: `except: batches = iter(loader); x = batches.next()`."""
+    tried = source.parent(node) if isinstance(node, ast.ExceptHandler) else node
+    return id(tried) in _tried_again(source)
+
+
+@remember
+def _tried_again(source: Source) -> frozenset[int]:
+    direct = [*indexed_numbers(source), *_asks_for_next(source)]
+    statements = {id(source.statement(node)): node for node in direct}
+    found = set()
+    for tried in (node for node in source.nodes(ast.Try) if statements and node.handlers):
+        blocks = [tried.body, *(handler.body for handler in tried.handlers)]
+        if all(any(id(statement) in statements for statement in block) for block in blocks):
+            found.add(id(tried))
+    return frozenset(found)
 
 
 def _may_catch(node: ast.AST) -> bool:
