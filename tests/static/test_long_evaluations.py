@@ -38,6 +38,33 @@ def main(model, args):
 
 main(load(), parse())
 """
+FIRST_ALONE = """
+import torch
+from photos import Photos
+from torch.utils.data import DataLoader
+
+class Evaluation:
+    def __init__(self, paths, size):
+        self.loader = DataLoader(Photos(paths), batch_size=size)
+        self.model = load().cuda().eval()
+
+    def run(self):
+        with torch.no_grad():
+            images = next(iter(self.loader))
+            return self.model(images.cuda())
+
+Evaluation(parse().paths, parse().size).run()
+"""
+TIMED = (
+    "for images in loader:",
+    """for turn, images in tqdm(enumerate(loader)):
+            if turn >= 300:
+                break""",
+)
+PICTURE = """
+    def picture(self, index):
+        return self.transform(Image.open(self.paths[index]))
+"""
 
 
 @pytest.mark.parametrize(
@@ -51,6 +78,18 @@ main(load(), parse())
         (PHOTOS, EVALUATION.replace("scores =", "plt.imshow(images[0]); scores ="), "hint"),  # takes longer
         (PHOTOS, EVALUATION.replace("Photos(args.paths)", "build(args.paths)"), "hint"),
         (PHOTOS.replace("Image.open(self.paths[index])", "self.images[index]"), EVALUATION, "hint"),
+        (PHOTOS, FIRST_ALONE, "hint"),
+        (
+            PHOTOS.replace("self.transform(Image.open(self.paths[index]))", "self.picture(index)") + PICTURE,
+            EVALUATION,
+            "info",
+        ),
+        (
+            PHOTOS.replace("self.transform(Image.open(self.paths[index]))", "self.pictures[index]") + PICTURE,
+            EVALUATION,
+            "hint",
+        ),
+        (PHOTOS, EVALUATION.replace(*TIMED).replace("import torch\n", "import torch\nfrom tqdm import tqdm\n"), "hint"),
         (
             PHOTOS,
             EVALUATION.replace("scores = model(images.cuda())", "model(images.cuda()).sum().backward()"),

@@ -32,6 +32,7 @@ from perfaudit.static.understanding.values import (
 FOLLOW = 6  # expressions from the call outwards; real code needs two or three
 
 _PASSES_ON = {"enumerate", "tqdm", "trange", "cycle", "zip", "islice", "track", "progress_bar", "reversed"}
+_BARS = {"tqdm", "track", "progress_bar"}
 _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "display"}
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 _DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(", words="cuda|device|gpu|.to(|accelerat|fabric|half(")
@@ -236,9 +237,12 @@ def judges_single_samples(source: Source, call: ast.Call) -> bool:
 
 
 def _leaves_by_count(statement: ast.stmt, loop: ast.For | ast.AsyncFor) -> bool:
-    """`if i == few - 1: break`, of the `i` that `enumerate` counts."""
+    """`if i == few - 1: break`, of the `i` that `enumerate` counts, also behind a bar of progress."""
     counter = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else None
-    is_counted = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
+    over = loop.iter
+    while isinstance(over, ast.Call) and over.args and last_name(over.func) in _BARS:
+        over = over.args[0]
+    is_counted = isinstance(over, ast.Call) and last_name(over.func) == "enumerate"
     if not is_counted or not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
         return False
     is_left = any(isinstance(inner, ast.Break) for inner in statement.body)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.dataloader_no_workers.samples import class_of_samples
-from perfaudit.static.source import Source
+from perfaudit.static.checks.dataloader_no_workers.samples import class_of_samples, method_of
+from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loaders import passes
+from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value, constant
 
 FOLLOW = 4  # names and parts of parts of a data set; real code needs two
@@ -38,9 +39,18 @@ def is_long_evaluation(source: Source, call: ast.Call) -> bool:
     if batch_size is ABSENT or constant(source, batch_size) == 1 or not uses_cuda(source):
         return False
     own = [item.loop for item in passes(source) if any(loader is call for loader in item.loaders)]
-    if any(_DRAWS.search(source.text_of(loop)) for loop in own):
+    if any(_DRAWS.search(source.text_of(loop)) for loop in own) or (not own and _takes_first(source)):
         return False
     return _reads_files(source, argument(source, call, "dataset", 0), FOLLOW)
+
+
+def _takes_first(source: Source) -> bool:
+    """Whether the file takes a batch by `next(iter(loader))`."""
+    return any(
+        isinstance(inner, ast.Call) and last_name(call.func) == "next" and last_name(inner.func) == "iter"
+        for call in source.nodes(ast.Call)
+        for inner in call.args[:1]
+    )
 
 
 def _reads_files(source: Source, dataset: Argument, depth: int) -> bool:
@@ -59,5 +69,18 @@ def _reads_files(source: Source, dataset: Argument, depth: int) -> bool:
     if found is None:
         return False
     inside, definition = found[0]
-    methods = [node for node in definition.body if getattr(node, "name", "") != "__init__"]
-    return any(_READS.search(inside.text_of(node)) for node in methods)
+    return any(_READS.search(inside.text_of(method)) for method in _make_a_sample(definition))
+
+
+def _make_a_sample(definition: ast.ClassDef) -> list[Function]:
+    """The method that makes a sample, and the methods of the class that it calls."""
+    found: list[Function] = []
+    names = ["__getitem__", "__iter__"]
+    for name in names:
+        method = method_of(definition, name)
+        if method is not None and method not in found:
+            found.append(method)
+            names += [
+                node.attr for node in ast.walk(method) if isinstance(node, ast.Attribute) and node.attr not in names
+            ]
+    return found
