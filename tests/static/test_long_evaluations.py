@@ -1,4 +1,4 @@
-"""PA101 in files that only evaluate: information where a whole set of files is read for a model on a GPU, else a hint."""
+"""PA101 and PA102 in files that only evaluate: information where a whole set of files is read on a GPU, else a hint."""
 
 from __future__ import annotations
 
@@ -114,3 +114,22 @@ def test_the_message_speaks_of_no_training(project: Callable[..., Path]) -> None
     assert found.message == (
         "`DataLoader` without `num_workers` reads the files of every batch in the evaluating process, while the device waits"
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "severity"),
+    [
+        (("batch_size=args.batch_size", "batch_size=args.batch_size, num_workers=4"), "info"),
+        (("batch_size=args.batch_size", "batch_size=1, num_workers=4"), "hint"),
+        (("photos, batch_size=args.batch_size", "build(args), batch_size=args.batch_size, num_workers=4"), "hint"),
+        (("", ""), "hint"),  # the evaluating process would pin
+    ],
+)
+def test_severity_of_pageable_batches_of_an_evaluation(
+    project: Callable[..., Path], changed: tuple[str, str], severity: str
+) -> None:
+    evaluation = EVALUATION.replace(*changed)
+    folder = project(**{"photos.py": PHOTOS, "evaluate.py": evaluation})
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "evaluate.py")
+    found = run_checks(Source("evaluate.py", evaluation, neighbours), all_rules(), frozenset(["PA102"]))
+    assert [finding.severity for finding in found] == [severity]

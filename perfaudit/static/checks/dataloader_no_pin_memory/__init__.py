@@ -25,6 +25,7 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     takes_one_batch,
     takes_samples_in_order,
 )
+from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     is_part_of_dataset,
     makes_arrays_only,
@@ -118,9 +119,10 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         and not _moves_batches(source)
         and bool(source.neighbours.some_importer(_converts_first, runs_backward))
     )
-    is_small = takes_samples_in_order(source, call) or serves_evaluation_only(source, call)
+    is_long = is_evaluation(source) and is_long_evaluation(source, call)
+    is_small = takes_samples_in_order(source, call) or (serves_evaluation_only(source, call) and not is_long)
     joined = _with_workers_kept(source, call, message, fix)
-    yield Seen(call, message, fix, joined=joined, hint=is_converted or is_small)
+    yield Seen(call, message, fix, joined=joined, hint=is_converted or is_small, milder=is_long)
 
 
 def _with_workers_kept(source: Source, call: ast.Call, message: str, fix: Proposal) -> Joined | None:
