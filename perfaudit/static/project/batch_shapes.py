@@ -15,9 +15,10 @@ _WORDS = (
 # Progressive growing or resizing; score_sde has an option by the bare word for how its model is built.
 _WHAT_PROGRESSES = r"[_ -]?(?:grow|resiz|size|train|learn|gan|image|patch|res_|scal)"
 PROGRESSIVE = rf"progressive(?={_WHAT_PROGRESSES})"  # in any case
-# Words in the text of an option, that one, padded targets of a loss and a histogram that is shown say nothing of the batches.
+# Words in the text of an option, that one, one that names a discriminator (`--netD`), padded targets of a loss and a histogram
+# that is shown say nothing of the batches.
 _BESIDE = regex(
-    rb"\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|\bhist\w{0,20}\.bucket|"
+    rb"[\"']--net_?D[\"'][^\n]*+|\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|\bhist\w{0,20}\.bucket|"
     + rf"(?i:progressive(?!{_WHAT_PROGRESSES}))".encode()
 )
 _AUDIO = (b"torchaudio", b"librosa")  # clips differ in length, unless a loader stacks them as they are
@@ -56,8 +57,10 @@ def marks_of_shapes(data: bytes) -> set[str]:
             marks.add("sizes change")
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
-    if b"multi" in data and _SEVERAL_SIZES.search(data) and not _OF_FEATURES.search(data):
-        marks.add("sizes change")
+    if b"multi" in data and _SEVERAL_SIZES.search(data):
+        code = _BESIDE.sub(b"", without_comments(data))
+        if _SEVERAL_SIZES.search(code) and not _OF_FEATURES.search(code):
+            marks.add("sizes change")
     if b".reshape(" in data and _ONE_IMAGE.search(data):
         marks.add("sizes change")
     return marks | marks_of_collation(data) if b"collat" in data else marks

@@ -23,6 +23,8 @@ from perfaudit.static.project.batch_shapes import marks_of_shapes
         "images = pad_sequence(images)",
         "img = img.reshape((1,1,img.shape[0],img.shape[1]))",
         "img = img.reshape(1, 3, img.shape[0], img.shape[1])",
+        "loader = make_loader(multi_scale=True)  # multi_scale",
+        "parser.add_argument('--train', default='multiscale')",
     ],
 )
 def test_batches_grow(text: str) -> None:
@@ -42,6 +44,8 @@ def test_batches_grow(text: str) -> None:
         "parser.add_argument('--depth', help='of a progressive_growing model')",
         "size = step  # progressive_growing",
         "targets = pad_sequence(targets)",
+        "loss = distance(a, b)  # multi-scale",
+        "parser.add_argument('--netD', type=str, default='multiscale', help='(n_layers|multiscale|image)')",
     ],
 )
 def test_a_word_that_says_nothing_of_batches(text: str) -> None:
