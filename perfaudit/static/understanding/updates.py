@@ -18,9 +18,10 @@ _UPDATE = regex(
 def updates_anything(step: StepLoop) -> bool:
     """Whether anything updates weights: a loop that only looks for gradients, such as an attack, has no steps."""
     nodes = [node for root in (step.loop, *step.helpers) for node in walk(root)]
-    if any(_UPDATE.search(last_name(node).lower()) for node in nodes):
-        return True
     if any(isinstance(node, ast.Call) and last_name(node.func) == "step" for node in nodes):
+        return True
+    beside = _optimizers_of_inputs(nodes)
+    if any(_UPDATE.search(last_name(node).lower()) for node in nodes if id(node) not in beside):
         return True
     names = {last_name(node) for node in nodes}
     if "parameters" in names and names & {"grad", "main_grad"}:  # `for p in model.parameters(): p.data -= lr * p.grad`
@@ -28,6 +29,32 @@ def updates_anything(step: StepLoop) -> bool:
     descents = [n.value for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Sub)]
     descents += [a for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "sub_" for a in n.args]
     return any("grad" in (found := {last_name(n) for n in walk(v)}) and "sign" not in found for v in descents)
+
+
+def _optimizers_of_inputs(nodes: list[ast.AST]) -> set[int]:
+    """What makes an optimizer of a few tensors and what names it: `opt = optim.SGD([x], lr=1e-3)`.
+
+    Attacks on images use it for its `zero_grad` alone.
+    """
+    made = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and _UPDATE.search(last_name(node.value.func).lower())
+        and node.value.args
+        and isinstance(of := node.value.args[0], ast.List)
+        and all(isinstance(tensor, ast.Name) for tensor in of.elts)
+    ]
+    names = {target.id for node in made for target in node.targets if isinstance(target, ast.Name)}
+    found = {id(inner) for node in made for inner in walk(node)}
+    return found | {id(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute)) and _owner(node) in names}
+
+
+def _owner(node: ast.Name | ast.Attribute) -> str:
+    """`opt` of `opt` and of `opt.zero_grad`."""
+    owner = node.value if isinstance(node, ast.Attribute) else node
+    return owner.id if isinstance(owner, ast.Name) else ""
 
 
 def looks_for_gradients(step: StepLoop) -> bool:
