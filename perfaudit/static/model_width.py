@@ -41,6 +41,10 @@ _MULTIPLIED = regex(
     rb"\b(\w{0,20}(?:filters?|filts?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?)|n1)\s?$",
     words="filt|channel|planes|feat|width|nf|ndf|ngf|dim|base_c|n1",
 )
+# `8 * n_filters`: the factor first.
+_FACTOR_FIRST = regex(
+    rb"(?<![\w.*])(\d{1,2})\s?\*\s?(?:self\.)?(\w{0,20}(?:filters?|filts?|channels?|planes|feats?|features|features_[a-z]|n[dg]?f))\b(?!\s?\*)"
+)
 # `dim * 2**3`, as the deepest level of a U-shaped model has it, and `dim * 2 ** (self.num_layers - 1)`, of four levels as a rule.
 _POWER = regex(rb"\b(\w{0,20})\s?\*\s?2\s?\*\*\s?(?:(\d)\b|\((?:self\.)?num_layers\s?-\s?1\))")
 _LEVELS = 4
@@ -93,6 +97,8 @@ def _has_wide_product(data: bytes) -> bool:
     for match in islice(_FACTOR.finditer(data), _MAX_NUMBERS):
         if named := _MULTIPLIED.search(data[max(match.start() - _NAME_REACH, 0) : match.start()]):
             factors[named[1]] = max(factors.get(named[1], 0), int(match[1]))
+    for match in islice(_FACTOR_FIRST.finditer(data), _MAX_NUMBERS):
+        factors[match[2]] = max(factors.get(match[2], 0), int(match[1]))
     has_power = b"**" in data
     for match in islice(_POWER.finditer(data), _MAX_NUMBERS) if has_power else ():
         if _MULTIPLIED.fullmatch(match[1]):
