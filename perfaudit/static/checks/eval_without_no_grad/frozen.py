@@ -27,8 +27,8 @@ def _frozen_modules(source: Source) -> frozenset[str] | None:
     for node in source.nodes(ast.Attribute):
         if node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
             value = assigned_value(source, node)
-            if isinstance(value, ast.Constant) and value.value is True and _is_parameter(source, node.value):
-                continue  # trained again: it freezes nothing
+            if isinstance(value, ast.Constant) and value.value is True:
+                continue  # trained again, or the input of an attack: it freezes nothing
             if _is_read_from_file(source, node.value) or _is_of_norms(source, node):
                 continue
             if value is None or not is_false(source, value):
@@ -76,11 +76,6 @@ def _models_in(over: ast.expr) -> set[str]:
         over = over.func.value
     name = dotted_name(over)
     return {f"{name}.[]"} if name else set()
-
-
-def _is_parameter(source: Source, node: ast.expr) -> bool:
-    """Whether a name is a parameter of a module, in a loop over them."""
-    return isinstance(node, ast.Name) and bool(_whose(source, node)) and _whose(source, node) != node.id
 
 
 def _is_of_norms(source: Source, node: ast.AST) -> bool:

@@ -8,6 +8,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, is_train_false
 from perfaudit.static.source import Function, Loop, Source
 from perfaudit.static.source.syntax import walk
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -46,8 +47,11 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
     is_evaluation = around is not None and bool(_EVALUATES.search(around.name.lower()))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)) for node in walk(loop)):
         return True  # the caller would run under no_grad in between
+    optimizers = _optimizers(source)
     for node in [n for root in (loop, *functions) for n in walk(root)]:
-        if isinstance(node, (ast.Name, ast.Attribute)) and GRADIENT.search(last_name(node).lower()):
+        if isinstance(node, (ast.Name, ast.Attribute)) and (
+            GRADIENT.search(last_name(node).lower()) or dotted_name(node) in optimizers
+        ):
             is_habit = is_evaluation and _is_only_set_to_zero(source, node)  # nothing fills them there
             # `torch.autograd` of its `Variable`
             is_habit = is_habit or source.qualified_name(source.parent(node)) == VARIABLE
@@ -60,6 +64,20 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
         if is_switch and last_name(getattr(node, "func", node)) in ("train", "step") and node not in own_steps:
             return True
     return False
+
+
+@remember
+def _optimizers(source: Source) -> frozenset[str]:
+    """The names that a file gives to optimizers of torch's, under whatever words: `opt = torch.optim.Adam([x])`."""
+    return frozenset(
+        dotted_name(target)
+        for statement in source.nodes(ast.Assign)
+        if isinstance(statement.value, ast.Call)
+        and (source.qualified_name(statement.value.func) or "").startswith("torch.optim.")
+        and "lr_scheduler" not in source.text_of(statement.value.func)
+        for target in statement.targets
+        if dotted_name(target)
+    )
 
 
 def _is_only_set_to_zero(source: Source, node: ast.AST) -> bool:
