@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from perfaudit.expressions import regex
+from perfaudit.static.bare_code import without_comments
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.project.batch_shapes import COLLATES, STACKS_ONLY, marks_of_shapes
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
@@ -18,6 +19,7 @@ _CUDNN_IMPORTED = regex(
     rb"^[ \t]*(?:import[ \t]+torch\.backends\.cudnn\b[^\n;]*|from[ \t]+torch\.backends[ \t]+import[ \t]+cudnn\b[^\n;]*)$",
     re.MULTILINE,
 )
+_TRIED = regex(rb"#[^\n]*cudnn\.benchmark[ \t]*=[ \t]*True")
 _EVALUATES = regex(r"(^|_)(test|eval|evaluate|val|valid|validate|infer|inference|demo|predict)(_|\.py$)")
 _IN_FUNCTION = regex(rb"^[ \t][^\n]*$", re.MULTILINE)
 _TF32 = (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision")
@@ -68,6 +70,7 @@ _LOOKS = {mark: look for look, marks in _FOUND_BY for mark in marks}
 
 
 def _decides_algorithms(data: bytes, name: str) -> bool:
-    code = _CUDNN_IMPORTED.sub(b"", data)
+    """Whether a file says something of cuDNN's algorithms: in a comment only the flag itself, which was tried, it seems."""
+    code = _CUDNN_IMPORTED.sub(b"", data if _TRIED.search(data) else without_comments(data))
     code = _IN_FUNCTION.sub(b"", code) if _EVALUATES.search(name) else code
     return any(word in code for word in _CUDNN)
