@@ -1330,6 +1330,15 @@ def test_a_recurrent_policy_is_not_worth_another_precision(tmp_path: Path, step:
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
 
 
+@pytest.mark.parametrize(("step", "number"), [("env.step(action)", 0), ("env.observe(action)", 1)])
+def test_nor_is_one_that_acts_in_another_file(tmp_path: Path, step: str, number: int) -> None:
+    net = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, size, hidden_dim=512):\n"
+    net += "        self.memory = nn.LSTM(size, hidden_dim)\n"
+    engine = ENGINE.replace("    for x, y in loader:", f"    {step}\n    for x, y in loader:")
+    folder = write(tmp_path, {"net.py": net, "engine.py": engine, "train.py": START})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
 OWN_DEVICE = """
 import torch
 from torch.utils.data import DataLoader

@@ -57,9 +57,6 @@ _SAFE_FUNCTIONS = {
     )
 }
 _SAFE_CLASSES = {f"torch.nn.{name}Loss" for name in _SAFE_LOSSES}
-_ENVIRONMENT = regex(
-    r"env\.step\(|\bgym(?:nasium)?\.make\(|ReplayBuffer", re.IGNORECASE, words="env.step(|make(|replaybuffer"
-)
 _TROUBLE = regex(
     r"linalg|scatter|index_(put|add|copy|fill)|grid_sample|quantile|histc|\binverse\b|Unpool|spectral_norm|Function\)"
     r"|binary_cross_entropy\(|BCELoss|LBFGS|\bclosure\b|register_(forward|full_backward|backward)|numpy_function|einops"
@@ -131,7 +128,7 @@ def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
     if has_large_matmuls(source) or has_transformer_of_library(source):
         return True
     # Imported here: many scripts hold their model.
-    from perfaudit.static.checks.mixed_precision_missing.reached_width import may_reach_width
+    from perfaudit.static.checks.mixed_precision_missing.reached_width import ENVIRONMENT, may_reach_width
 
     if imported_files_say(source, "framework") and not is_framework_known:
         return False
@@ -140,9 +137,7 @@ def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
     if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):
         return may_reach_width(source)
     own = marks_of_width(source.text.encode("utf-8", "replace"))
-    if source.says(
-        _ENVIRONMENT
-    ):  # recurrent policies over a few numbers, whatever their width: launches are what takes time
+    if source.says(ENVIRONMENT):
         return False
     if NARROW in own:  # what the script gives holds, whatever the defaults of its model are
         return False

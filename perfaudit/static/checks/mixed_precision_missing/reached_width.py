@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from perfaudit.expressions import regex
 from perfaudit.static.bare_code import without_comments
 from perfaudit.static.model_width import LAYERS, WIDTH, marks_of_width
@@ -9,6 +11,10 @@ from perfaudit.static.project.convolution_marks import marks_of_convolutions
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.reached_code import reached_code
 
+# Policies over a few numbers, recurrent ones too: whatever their width, launches are what takes time.
+ENVIRONMENT = regex(
+    r"env\.step\(|\bgym(?:nasium)?\.make\(|ReplayBuffer", re.IGNORECASE, words="env.step(|make(|replaybuffer"
+)
 _SQUARED = regex(rb"\b\w*(?:channel|feature|feat|filter|plane|dim|width|nf)\w*\s*\*\s*\(?\s*\w+\s*\*\*\s*2\b")
 
 
@@ -24,4 +30,6 @@ def may_reach_width(source: Source) -> bool:
     data = without_comments("\n".join([source.text, *others]).encode("utf-8", "replace"))
     if _SQUARED.search(data):
         return True
-    return "wide convolutions" in marks_of_convolutions(data) or {LAYERS, WIDTH} <= marks_of_width(data)
+    if "wide convolutions" in marks_of_convolutions(data):
+        return True
+    return not ENVIRONMENT.search(data.decode("utf-8", "replace")) and {LAYERS, WIDTH} <= marks_of_width(data)
