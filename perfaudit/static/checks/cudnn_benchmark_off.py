@@ -38,6 +38,7 @@ from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.model_parts import CONVOLUTIONS, has_small_convolutions_only, whole_models
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.raises_today import never_steps
 from perfaudit.static.understanding.reached_code import reached_code
 from perfaudit.static.understanding.rows_of_layers import (
     may_convolve,
@@ -118,7 +119,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     if _sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return
-    is_small = has_small_convolutions_only(source) or trains_small_rows(source)
+    is_small = has_small_convolutions_only(source) or trains_small_rows(source) or never_steps(source, loops)
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]
     place = start or place_of_setting(source, loops[0])
     if mentions and all(_only_when_seeded(source, offset) for offset in mentions):

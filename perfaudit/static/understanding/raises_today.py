@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from perfaudit.expressions import regex
 from perfaudit.static.old_torch import indexed_numbers, raises_since_1_1
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
+from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.answers import remember
+from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.opaque import made_of
+from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import enclosing_function
 
 _CALLS = 3  # functions gone outwards from a place to what raises before it
@@ -31,6 +34,13 @@ def raises_today(source: Source, place: ast.AST) -> bool:
         return True
     raising = _raising(source)
     return bool(raising) and _is_behind(source, place, raising, _CALLS)
+
+
+def never_steps(source: Source, loops: Sequence[StepLoop]) -> bool:
+    """Whether no torch of today gets past the backward pass of any of these training loops."""
+    roots = [root for step in loops for root in (step.loop, *step.helpers)]
+    passes = [call for call in backward_calls(source) if any(lies_in(call, root) for root in roots)]
+    return bool(passes) and all(raises_today(source, call) for call in passes)
 
 
 @remember

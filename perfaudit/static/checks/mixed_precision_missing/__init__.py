@@ -29,6 +29,7 @@ from perfaudit.static.understanding.model_parts import (
 )
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.raises_today import never_steps
 from perfaudit.static.understanding.rows_of_layers import trains_small_rows
 from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
@@ -99,7 +100,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     shown = source.brief(_first_line(place))
     other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
     message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
-    yield Seen(place, message, Proposal(TITLE, edits), hot=True)
+    yield Seen(place, message, Proposal(TITLE, edits), hot=True, hint=never_steps(source, loops))
 
 
 def _is_imported_with_tf32(source: Source) -> bool:
