@@ -23,7 +23,7 @@ _NUMBER = regex(rb"\b(?:256|320|384|512|640|768|896|1024|1280|1536|2048|3072|409
 # `hidden_size=512`, `"d_model": 512`, `dim: int = 512`, `add_argument("--hidden", type=int, default=512)`, and an option in a
 # table: `"--hid-sz": {"type": int, "default": 512`.
 _NAMED = regex(
-    rb"(?<![a-z])(\w{0,20}?(?:hidden|hid[-_](?:sz|size|dim)|d_?model|model_?dim|channel|filters|planes|n_?feat|feature|n_?embd|embed|rnn_size|d_?inner|d_?ff|dim)"
+    rb"(?<![a-z])(\w{0,20}?(?:hidden|hid[-_](?:sz|size|dim|[ST](?!\w))|d_?model|model_?dim|channel|filters|planes|n_?feat|feature|n_?embd|embed|rnn_size|d_?inner|d_?ff|dim)"
     rb"\w{0,20})[\"']?"
     rb"(?:\s*(?::\s*int\s*)?[=:]\s*|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*"
     rb"|\s*:\s*\{\s*(?:[\"']type[\"']\s*:\s*int\s*,\s*)?[\"']default[\"']\s*:\s*)\[?$",

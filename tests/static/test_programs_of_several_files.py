@@ -1129,6 +1129,8 @@ def test_a_model_that_is_wrapped_for_its_checkpoint_is_not_trained(
         ),
         ("def __init__(self, n_filters: int = 64):\n        self.deep = Block(n_filters * 2, n_filters*4)", 1),
         ("def __init__(self, n_filters=8):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),
+        ("def __init__(self, hid_S=16, hid_T=256):\n        self.deep = Block(hid_S, hid_T)", 1),
+        ("def __init__(self, hid_S=16, hid_T=128):\n        self.deep = Block(hid_S, hid_T)", 0),
         ("def __init__(self, features_g: int = 64):\n        self.deep = Block(8 * features_g, 4*features_g)", 1),
         ("def __init__(self, features_g: int = 16):\n        self.deep = Block(8 * features_g, 4*features_g)", 0),
         ("def __init__(self, n_filters):\n        self.deep = Block(n_filters * 8, n_filters * 16)", 0),  # who knows
