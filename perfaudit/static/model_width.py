@@ -71,6 +71,7 @@ _WIDE = 256  # channels, as `entry.WIDE_CONVOLUTION`
 _FEWEST = 16  # channels: fewer are those of images
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
 _NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
+_OF_NOISE = regex(rb"latent|noise|^n?z_?dim")  # what a generator is given: few numbers in front of wide layers
 _ATTENTION = regex(rb"[Aa]ttention|[Tt]ransformer")
 
 
@@ -81,7 +82,9 @@ def marks_of_width(data: bytes) -> set[str]:
     if attends or any(word in data for word in _LAYER_WORDS):
         marks.add(LAYERS)
     wide = {_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)}
-    narrow = {_width(data, match.start()) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)}
+    narrow = {
+        _width(data, match.start(), beside=_OF_NOISE) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)
+    }
     # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head.
     is_wide = bool(wide & {"convolution", "layer"}) or _has_wide_product(data) or _has_wide_level(data)
     if is_wide or ("named" in wide and "convolution" not in narrow):
@@ -135,13 +138,17 @@ def _has_wide_level(data: bytes) -> bool:
     return bool(widths) and min(widths) * min(factors) >= _WIDE
 
 
-def _width(data: bytes, at: int) -> str:
-    """Whether the number there is given to a "convolution" or another "layer", or is "named" as a width; "" for neither."""
+def _width(data: bytes, at: int, beside: re.Pattern[bytes] | None = None) -> str:
+    """Whether the number there is given to a "convolution" or another "layer", or is "named" as a width; "" for neither.
+
+    beside: names that count as none.
+    """
     before = data[max(at - _REACH, 0) : at]
     if before.rpartition(b"\n")[2].lstrip().startswith(b"#"):
         return ""
     if named := _NAMED.search(before):
-        return "named" if _NO_WIDTH.search(named[1].lower()) is None else ""
+        name = named[1].lower()
+        return "" if _NO_WIDTH.search(name) or (beside is not None and beside.search(name)) else "named"
     if given := _GIVEN.search(before):
         return "convolution" if given[0].lower().startswith(b"conv") else "layer"
     return ""

@@ -1332,6 +1332,17 @@ def test_a_recurrent_policy_is_not_worth_another_precision(tmp_path: Path, step:
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
 
 
+@pytest.mark.parametrize(
+    ("name", "number"), [("NOISE_DIM", 1), ("latent_dim", 1), ("HIDDEN_DIM", 0), ("hidden_dim", 0)]
+)
+def test_a_generator_is_as_wide_as_its_layers_whatever_noise_it_gets(tmp_path: Path, name: str, number: int) -> None:
+    net = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, size, features=64):\n"
+    net += "        self.deep = nn.ConvTranspose2d(8 * features, 4 * features, 4)\n"
+    script = LOOP.replace("    for x, y in loader:", f"    {name} = 100\n    for x, y in loader:")
+    folder = write(tmp_path, {"net.py": net, "train.py": script})
+    assert len(findings_in(folder, "train.py", {"PA304"})) == number
+
+
 @pytest.mark.parametrize(("step", "number"), [("env.step(action)", 0), ("env.observe(action)", 1)])
 def test_nor_is_one_that_acts_in_another_file(tmp_path: Path, step: str, number: int) -> None:
     net = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, size, hidden_dim=512):\n"
