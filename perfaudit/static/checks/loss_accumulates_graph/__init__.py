@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static.checks.loss_accumulates_graph.additions import addition, loss_terms, put_into_list
-from perfaudit.static.checks.loss_accumulates_graph.parts import parts_beside
+from perfaudit.static.checks.loss_accumulates_graph.parts import parts_beside, summands_made
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -34,7 +34,7 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
         returned = _returned_losses(source, step)
         losses = backpropagated_names(source, step.loop) | returned
         yield from _handed_over(source, step, losses, returned)
-        parts = parts_beside(source, step, losses)
+        parts = parts_beside(source, step, losses) | summands_made(source, step, losses)
         for statement in walk(step.loop):
             target, added = addition(statement)
             is_listed = target is None

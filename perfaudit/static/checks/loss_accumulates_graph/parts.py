@@ -1,4 +1,4 @@
-"""Parts of a loss that a call gives beside it."""
+"""Parts of a loss, that a call gives beside it or that it is added up of."""
 
 from __future__ import annotations
 
@@ -27,6 +27,32 @@ def parts_beside(source: Source, step: StepLoop, losses: set[str] | frozenset[st
             parts = _parts_returned(there, place, len(names))
             found |= {name for n, name in enumerate(names) if n in parts and _is_bound_once(step.loop, name)}
     return frozenset(found - losses)
+
+
+def summands_made(source: Source, step: StepLoop, losses: set[str] | frozenset[str]) -> frozenset[str]:
+    """Losses by their names that calls make and that the loss is added up of: `fit` of `(fit_loss + penalty_loss).backward()`."""
+    found: set[str] = set()
+    for node in ast.walk(step.loop):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call):
+            name = key(node.targets[0])
+            is_loss = name in losses and "loss" in name.lower() and not is_number(source, node.value)
+            if is_loss and _is_bound_once(step.loop, name) and _may_give_tensor(source, node.value):
+                found.add(name)
+    return frozenset(found)
+
+
+def _may_give_tensor(source: Source, call: ast.Call) -> bool:
+    """Whether no return of the function that a call runs, as far as that is in sight, gives a number."""
+    there = function_run(source, call)
+    if there is None:
+        return True
+    returned = [node.value for node in ast.walk(there.function) if isinstance(node, ast.Return)]
+    return not any(
+        value is None or is_number(there.source, made)
+        for value in returned
+        for made in (value, *(_values_of(there, value) if value is not None else ()))
+        if made is not None
+    )
 
 
 def _is_bound_once(root: Loop, name: str) -> bool:
