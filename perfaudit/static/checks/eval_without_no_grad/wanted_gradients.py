@@ -11,9 +11,10 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
+from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD
-from perfaudit.static.understanding.values import enclosing_function, is_false, resolve
+from perfaudit.static.understanding.values import assigned_value, enclosing_function, is_false, resolve
 
 GRADIENT = regex(
     r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
@@ -47,10 +48,10 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
     is_evaluation = around is not None and bool(_EVALUATES.search(around.name.lower()))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)) for node in walk(loop)):
         return True  # the caller would run under no_grad in between
-    optimizers = _optimizers(source)
+    learnt = (_optimizers(source) | _asked_for_gradients(source)) - {model}
     for node in [n for root in (loop, *functions) for n in walk(root)]:
         if isinstance(node, (ast.Name, ast.Attribute)) and (
-            GRADIENT.search(last_name(node).lower()) or dotted_name(node) in optimizers
+            GRADIENT.search(last_name(node).lower()) or dotted_name(node) in learnt
         ):
             is_habit = is_evaluation and _is_only_set_to_zero(source, node)  # nothing fills them there
             # `torch.autograd` of its `Variable`
@@ -78,6 +79,14 @@ def _optimizers(source: Source) -> frozenset[str]:
         for target in statement.targets
         if dotted_name(target)
     )
+
+
+@remember
+def _asked_for_gradients(source: Source) -> frozenset[str]:
+    """What objects of a file keep and ask gradients of: `self.image.requires_grad = True`."""
+    stores = (n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store))
+    kept = ((dotted_name(node.value), assigned_value(source, node)) for node in stores if is_own(node.value))
+    return frozenset(name for name, value in kept if value is None or not is_false(source, value))
 
 
 def _is_only_set_to_zero(source: Source, node: ast.AST) -> bool:
