@@ -52,11 +52,17 @@ def _needs(source: Source, mark: str) -> bool:
         _is_gone(source.qualified_name(n) or "") for n in source.nodes(ast.Attribute)
     ):
         return True
-    if source.neighbours is None:
+    return source.neighbours is not None and (source.neighbours.imports_carry(mark) or imports_what_raises(source))
+
+
+def imports_what_raises(source: Source) -> bool:
+    """Whether a file that this one imports indexes a loss without dimensions, which raises in every torch since 0.5.
+
+    Where this one reads a loss as torch has it since 0.4, what indexes one elsewhere is no part of its training.
+    """
+    if source.neighbours is None or ".item()" in source.text:
         return False
-    # Where the training reads a loss as torch has it since 0.4, what indexes one elsewhere is no part of it.
-    is_ported = ".item()" in source.text
-    return source.neighbours.imports_carry(mark) or (not is_ported and source.neighbours.imports_carry(INDEXED_LOSS))
+    return source.neighbours.imports_carry(INDEXED_LOSS)
 
 
 def _runs_before_1_0(source: Source) -> bool:

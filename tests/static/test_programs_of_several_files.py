@@ -1343,6 +1343,13 @@ def test_a_generator_is_as_wide_as_its_layers_whatever_noise_it_gets(tmp_path: P
     assert len(findings_in(folder, "train.py", {"PA304"})) == number
 
 
+@pytest.mark.parametrize(("read", "severity"), [("loss.data[0]", "hint"), ("loss.item()", "info")])
+def test_a_training_elsewhere_that_raises_today_has_nothing_to_time(tmp_path: Path, read: str, severity: str) -> None:
+    engine = ENGINE.replace("optimizer.step()", f"optimizer.step()\n        print({read})")
+    folder = write(tmp_path, {"net.py": NET, "engine.py": engine, "train.py": START})
+    assert [f.severity for f in findings_in(folder, "train.py", {"PA301"})] == [severity]
+
+
 @pytest.mark.parametrize(("step", "number"), [("env.step(action)", 0), ("env.observe(action)", 1)])
 def test_nor_is_one_that_acts_in_another_file(tmp_path: Path, step: str, number: int) -> None:
     net = "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self, size, hidden_dim=512):\n"

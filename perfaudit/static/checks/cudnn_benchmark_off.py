@@ -10,6 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
 from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training
+from perfaudit.static.old_torch import imports_what_raises
 from perfaudit.static.project.batch_shapes import (
     COLLATES,
     OF_LABELS,
@@ -119,24 +120,25 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     if _sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return
-    is_small = has_small_convolutions_only(source) or trains_small_rows(source) or never_steps(source, loops)
+    is_hint = has_small_convolutions_only(source) or trains_small_rows(source)
+    is_hint = is_hint or never_steps(source, loops) or (start is not None and imports_what_raises(source))
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]
     place = start or place_of_setting(source, loops[0])
     if mentions and all(_only_when_seeded(source, offset) for offset in mentions):
         fix = Proposal(f"{TITLE}, where no seed is given")
-        yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_small)
+        yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_hint)
         return
     if mentions:
         off = _switched_off(source)
         if off is not None and len(mentions) == 1 and not _is_deliberate(source, off):
             fix = Proposal(TITLE, edit.replace(source, off.value, "True"))
-            yield Seen(off, f"with `{source.brief(off)}` {COST}", fix, hint=is_small)
+            yield Seen(off, f"with `{source.brief(off)}` {COST}", fix, hint=is_hint)
         return
     if start is not None and starts_processes(source):
-        yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"), hint=is_small)
+        yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"), hint=is_hint)
         return
     fix = Proposal(TITLE, setting(source, place, FLAG, " = True"))
-    yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_small)
+    yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_hint)
 
 
 @check("PA301", call=TRAINERS)
