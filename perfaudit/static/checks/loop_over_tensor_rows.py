@@ -26,6 +26,7 @@ BY_SAMPLE = {  # calls whose result has another size for every row
     ),
     *("item", "tolist", "numpy", "print"),
 }
+COLLECTS = {"append", "extend", "insert", "backward"}  # calls whose result nobody takes that keep no state of a row
 CONDITIONS = (ast.If, ast.While, ast.Try, ast.Break, ast.Continue, ast.Return, ast.Yield, ast.Await, ast.IfExp)
 
 
@@ -123,6 +124,8 @@ def _rows_stand_alone(loop: ast.For, index: str) -> bool:
         return False
     if any(isinstance(node, ast.Subscript) and not _is_plain(node, index) for node in nodes):
         return False
+    if any(isinstance(statement, ast.Expr) and _is_called_for_its_effect(statement.value) for statement in nodes):
+        return False
     stored: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -130,6 +133,14 @@ def _rows_stand_alone(loop: ast.For, index: str) -> bool:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             stored.add(node.id)
     return not _is_carried(loop, stored)
+
+
+def _is_called_for_its_effect(node: ast.expr) -> bool:
+    """Whether nobody takes what a call returns: `net(x[t])` feeds a model that keeps its state itself."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func) or ""
+    return name not in COLLECTS and not name.endswith("_")
 
 
 def _is_plain(node: ast.Subscript, index: str) -> bool:
