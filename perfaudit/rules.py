@@ -26,6 +26,7 @@ _OPTIONAL = {
     "found_in",
     "benchmarked",
     "changes",
+    "read_at_start",
     "reading",
     "saving",
     "several_processes",
@@ -97,7 +98,8 @@ class Rule:
 
     `saving` is what is known of it, most often what somebody else documents; `benchmarked` is what our own benchmark of the
     rule printed, and its findings say that one where both are there. `examples` are empty where only the head of the file was
-    read; a rule that is found in traces has none. `reading` is None where none of its findings has been read on code
+    read; a rule that is found in traces has none. `read_at_start`: what its patch changes
+    is read once, as a process starts. `reading` is None where none of its findings has been read on code
     that the rule was not tuned on. `words` are those without which a text gives it nothing to say: of "a|b" one is enough.
     """
 
@@ -115,6 +117,7 @@ class Rule:
     path: str
     accelerator_only: bool = False
     several_processes: bool = False
+    read_at_start: bool = False
     tier: Tier = "stable"
     reading: Reading | None = None
     benchmarked: Saving | None = None
@@ -138,8 +141,8 @@ class Rule:
 
     @property
     def is_priced(self) -> bool:
-        """Whether `--measure` can tell what its patch saves, in a training of one process."""
-        return self.has_patch and not self.several_processes
+        """Whether `--measure` can tell what its patch saves, in one process while it runs."""
+        return self.has_patch and not self.several_processes and not self.read_at_start
 
 
 def rules_folder() -> Path:
@@ -272,7 +275,7 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
     sources = _texts(data, "sources", fail)
     if not sources:
         raise fail("sources", "at least one")
-    for key in ("accelerator_only", "several_processes"):
+    for key in ("accelerator_only", "read_at_start", "several_processes"):
         if not isinstance(data.get(key, False), bool):
             raise fail(key, "must be true or false")
     return Rule(
@@ -287,6 +290,7 @@ def read_rule(path: Path, examples: bool = True, content: bytes | None = None) -
         sources=sources,
         accelerator_only=data.get("accelerator_only", False),
         several_processes=data.get("several_processes", False),
+        read_at_start=data.get("read_at_start", False),
         tier=cast(Tier, data.get("tier", "stable")),
         reading=_reading(data, fail),
         saving=_saving(data, "saving", (_DOCUMENTED, _BENCHMARKED), fail),

@@ -137,6 +137,7 @@ def test_a_command_of_ours_is_no_document() -> None:
             "key 'changes': an unsafe fix names what it changes, any other fix names nothing",
         ),
         ('tier = "preview"', "accelerator_only = 1", "key 'accelerator_only': must be true or false"),
+        ('tier = "preview"', "read_at_start = 1", "key 'read_at_start': must be true or false"),
         ('tier = "preview"', "several_processes = 1", "key 'several_processes': must be true or false"),
         ('tier = "preview"', 'tier = "new"', "key 'tier': 'new' is none of stable, preview"),
         (READING, "reading = 3", f"key 'reading': {READING_KEYS}"),

@@ -99,6 +99,7 @@ def _measuring_commands(rule: Rule, knob: str) -> str:
     by = ["`scan --measure`"] if rule.is_priced else []
     by += [f"`tune {option_of_knob(knob)}`"] if knob else []
     by += ["`torchrun … run`"] if rule.several_processes else []
+    by += ["`run`"] if rule.read_at_start else []
     by += ["`trace`"] if rule.found_in == "trace" else []
     return ", ".join(by) or "–"
 

@@ -74,6 +74,8 @@ def _measuring_words(rule: Rule, knob: str) -> str:
     setting = f"as a setting of the whole training by `perfaudit tune FILE {option_of_knob(knob)}`"
     if rule.several_processes:
         return "by `torchrun … -m perfaudit run FILE`, before and after: its patch makes a program of several processes"
+    if rule.read_at_start:
+        return "by `perfaudit run FILE`, before and after: what its patch changes is read once, as a process starts"
     if rule.has_patch:
         return f"{patch}; {setting}" if knob else patch
     return f"no, for it has no patch; {setting}" if knob else "no, for it has no patch"

@@ -15,6 +15,7 @@ from perfaudit.tune.session import Session
 from perfaudit.tune.workshop import Children, Json
 
 OF_SEVERAL_PROCESSES = frozenset({"PA701"})  # rules whose patch cannot be raced in one process
+READ_AT_START = frozenset({"PA504"})  # rules whose patch changes what a process reads once, as it starts
 STARTING_SHARE = 0.25  # of what is left, which starting a script once more may take
 
 
@@ -52,7 +53,7 @@ def candidates_of_findings(findings: Iterable[Finding]) -> list[Candidate]:
     """Findings of one rule in one file with their fixes as one candidate, as far as that is a patch of the project's."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
-        if finding.rule in OF_SEVERAL_PROCESSES:
+        if finding.rule in OF_SEVERAL_PROCESSES | READ_AT_START:
             continue
         if finding.location is not None and finding.fix is not None and finding.fix.edits:
             groups.setdefault((finding.rule, finding.location.path), []).append(finding)

@@ -25,7 +25,7 @@ from perfaudit.report import Report, to_json
 from perfaudit.target.names import Target
 from perfaudit.tune.candidates import candidates_of
 from perfaudit.tune.first_steps import first_profile, needs_time, time_phases
-from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, expect_candidates, expect_findings
+from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, READ_AT_START, expect_candidates, expect_findings
 from perfaudit.tune.observed_findings import observed_findings
 from perfaudit.tune.own_loop import own_loop
 from perfaudit.tune.plan import candidate_of, runs
@@ -232,6 +232,8 @@ def _pointless(survey: Survey, finding: Finding) -> str:
         return "pinned memory speeds up copies to an accelerator, and there is none here"
     if finding.rule in OF_SEVERAL_PROCESSES:
         return "its patch makes a program of several processes, which `torchrun … -m perfaudit run` looks at as a whole"
+    if finding.rule in READ_AT_START:
+        return "what its patch changes is read once, as a process starts, and patches take turns within one"
     for name in all_knobs():
         if finding.rule in knob(name).rules:
             return knob(name).why_not(survey)

@@ -87,8 +87,13 @@ def test_no_measurement_is_promised_without_a_patch(perfaudit: Run, rule: Rule) 
         line for line in catalogue.render([rule], settled_by()).splitlines() if line.startswith(f"| [{rule.id}]")
     )
     patched = any(example.fixed is not None for example in rule.examples)
-    assert ("scan FILE --measure" in said) == ("scan --measure" in row) == (patched and not rule.several_processes)
+    assert (
+        ("scan FILE --measure" in said)
+        == ("scan --measure" in row)
+        == (patched and not rule.several_processes and not rule.read_at_start)
+    )
     assert ("torchrun … -m perfaudit run FILE" in said) == ("`torchrun … run`" in row) == rule.several_processes
+    assert ("by `perfaudit run FILE`" in said) == ("| `run` |" in row) == rule.read_at_start
     assert ("no, for it has no patch" in said) == (not patched)
     assert ("perfaudit tune FILE --" in said) == ("`tune --" in row) == (rule.id in settled_by())
 

@@ -18,7 +18,7 @@ from perfaudit.measure.ledger import Ledger
 from perfaudit.rules import all_rules
 from perfaudit.tune import price
 from perfaudit.tune.candidates import texts_of
-from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, candidates_of_findings
+from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, READ_AT_START, candidates_of_findings
 from perfaudit.tune.priced_findings import Priced
 from perfaudit.tune.pricing_races import as_sources
 
@@ -76,6 +76,11 @@ def told(priced: Priced) -> list[str]:
             "not measured: its patch makes a program of several processes, which `torchrun … -m perfaudit run` looks at as a "
             "whole",
         ),
+        (
+            replace(SWITCH, rule="PA504"),
+            ALL,
+            "not measured: what its patch changes is read once, as a process starts, and patches take turns within one",
+        ),
     ],
 )
 def test_why_a_finding_is_not_measured(sort: Sorting, finding: Finding, lines: Any, note: str) -> None:
@@ -85,6 +90,11 @@ def test_why_a_finding_is_not_measured(sort: Sorting, finding: Finding, lines: A
 def test_rules_of_several_processes_are_those_that_say_so() -> None:
     assert {rule.id for rule in all_rules().values() if rule.several_processes} == OF_SEVERAL_PROCESSES
     assert candidates_of_findings([replace(SWITCH, rule="PA701")]) == []
+
+
+def test_rules_of_what_is_read_at_start_are_those_that_say_so() -> None:
+    assert {rule.id for rule in all_rules().values() if rule.read_at_start} == READ_AT_START
+    assert candidates_of_findings([replace(SWITCH, rule="PA504")]) == []
 
 
 def test_findings_of_one_rule_and_file_are_measured_together(sort: Sorting) -> None:
