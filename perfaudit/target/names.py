@@ -318,7 +318,9 @@ def choose_target(paths: list[str], folder: Path, configured: dict[str, str] | N
         return parse(with_factories[0], names)
     if not with_factories:
         where = ", ".join(paths) or "the working directory"
-        raise NoTarget(f"no file in {where} defines factories ({how_to_define()})")
+        raise NoTarget(
+            f"no file in {where} defines factories ({how_to_define()}); to run a script as it is, name it alone"
+        )
     raise TargetError(f"several files define factories: {', '.join(with_factories)}; name one of them")
 
 

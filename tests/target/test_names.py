@@ -38,6 +38,7 @@ def test_the_target_that_is_meant(project: Project, paths: list[str], target: st
         (["a"], "several files define factories: a/other.py, a/train.py; name one of them"),
         (["a/train.py", "b/only.py"], "several files define factories: a/train.py, b/only.py; name one of them"),
         (["plain.py", "b/plain.py"], "no file in plain.py, b/plain.py defines factories"),
+        (["plain.py", "b/plain.py"], "to run a script as it is, name it alone"),
     ],
 )
 def test_what_could_be_meant_is_listed(project: Project, paths: list[str], why: str) -> None:
