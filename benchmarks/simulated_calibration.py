@@ -8,8 +8,9 @@ What is simulated, each part relative to `noise`, the standard deviation of one 
             degrees of freedom)
   drift     the machine's speed wanders by a tenth of the noise from block to block and drifts by the noise per round; a
             round is A B B A, so that only part of the wandering remains
-KINDS vary this. The last two tables are of quads of one training (`perfaudit.measure.quads`), which share blocks of the base with
-their neighbours, and of races of short steps that go on for long. Everything is drawn from one seed; a few minutes on one core.
+KINDS vary this. Behind them are tables of quads of one training (`perfaudit.measure.quads`), which share blocks of the base with
+their neighbours, of races of short steps that go on for long, and of looks for large gains. Everything is drawn from one seed; a
+few minutes on one core.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from perfaudit.measure.quads import LOOKS as QUAD_LOOKS
 from perfaudit.measure.quads import PAIR_LOOKS, interval_of_quads
 from perfaudit.measure.stats import (
     LOOKS,
+    LOOKS_OF_LARGE,
     Look,
     interval_at,
     is_settled,
@@ -57,6 +59,9 @@ LONG_RACES = {
 }
 LONG_EFFECTS = (0.03, 0.04)
 AT_ONCE = 500  # such races in memory
+
+# Of gains that a race in one training has shown to be large: the noise of the only round of a generation.
+LARGE_NOISE, LARGE_EFFECTS = 0.06, (0.15, 0.3, 0.5, 0.8)
 
 Floats = NDArray[np.float64]
 
@@ -451,6 +456,23 @@ LONG_KINDS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] 
 }
 
 
+def large_gains(draw: np.random.Generator, runs: int) -> None:
+    rows = []
+    for name, kind in KINDS.items():
+        data = simulated(draw, (runs, LOOKS[-1].generations, 1), LARGE_NOISE, kind)
+        for looks in (LOOKS, LOOKS_OF_LARGE):
+            same = race(data, 0.0, looks)
+            cells = [percent(same.called), percent(same.missed_at_any)]
+            for effect in LARGE_EFFECTS:
+                found = race(data, effect, looks)
+                cells.append(f"{percent(found.shown)} / {found.generations:.2f}")
+            rows.append([name, " ".join(str(look.generations) for look in looks), *cells])
+    head = ["kind", "looks after", "identical: called different, %", "some look's misses, %"]
+    head += [f"saving {effect:.0%}" for effect in LARGE_EFFECTS]
+    noise = f"{LARGE_NOISE:.0%} noise, one round a generation"
+    print_table(f"Looks for large gains: shown to save {LEAST:.0%}, % / mean generations; {noise}", head, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=4000, help="simulated comparisons per cell")
@@ -473,6 +495,7 @@ def main() -> None:
         families,
         quads_ended_by_time,
         long_races,
+        large_gains,
     ]
     for number, part in enumerate(parts):
         part(np.random.default_rng([SEED, number]), runs)

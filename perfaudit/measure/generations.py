@@ -13,7 +13,7 @@ from perfaudit.measure.journal import Kept
 from perfaudit.measure.lab import ChildLab
 from perfaudit.measure.ledger import Block, Generation, Json, Ledger, Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, ENDS_EARLY, Processes, TooLarge
-from perfaudit.measure.stats import LOOKS
+from perfaudit.measure.stats import LOOKS, Look
 
 GENERATIONS = LOOKS[-1].generations  # of processes: two of identical code differ by up to 2.2 × what one pair predicts
 ROUNDS = 3  # per generation, each variant twice a round
@@ -38,6 +38,7 @@ def measure(
     memo: Kept | None = None,
     known: Mapping[str, float] | None = None,
     nodes: Nodes | None = None,
+    looks: Sequence[Look] = LOOKS,
 ) -> None:
     """Measure variants interleaved, into the ledger, in several generations of fresh processes; the first is the base.
 
@@ -49,13 +50,14 @@ def measure(
     a short script does, ends its generation, and in the next ones blocks are as short as that asks for.
     stage: under which name the ledger and the memo keep the generations. known: seconds per step by key; a variant of which
     they are known is given no block to find them out. nodes: on which all generations but the first are measured, several at once
-    up to the next look; the first one is measured here, because the lab checks what it builds. None: all are.
+    up to the next look; the first one is measured here, because the lab checks what it builds. None: all are. looks: after which
+    `settled` names variants; time is shared out up to the next one.
 
     Where memory does not hold the variants side by side, each generation has one process after the other, in the reverse
     order every second time, and `Ledger.apart` says so. A drift of the machine is then between the variants and not within
     their rounds; verdicts rest on what generations differ by, so intervals are wider for it.
     """
-    plan = GenerationPlan(tuple(variants), seed, stage, generations, rounds, block_seconds, known or {})
+    plan = GenerationPlan(tuple(variants), seed, stage, generations, rounds, block_seconds, known or {}, tuple(looks))
     run_on(nodes, [_Race(lab, plan, ledger, deadline, settled)], memo)
 
 
@@ -81,6 +83,7 @@ class GenerationPlan:
     rounds: int
     block_seconds: float
     known: Mapping[str, float]
+    looks: tuple[Look, ...] = LOOKS
 
     @property
     def base(self) -> str:
@@ -122,7 +125,7 @@ class _Race:
     def work(self, ahead: int) -> Work | None:
         """None beyond the next look: that may settle variants."""
         number = self.number + ahead
-        ends = [look.generations for look in LOOKS if look.generations > self.number]
+        ends = [look.generations for look in self.plan.looks if look.generations > self.number]
         if not self.number or number >= min([*ends, self.plan.generations]):
             return None
         ledger = replace(self.ledger, generations=[], on_block=_silent)
@@ -180,7 +183,7 @@ class _Race:
     def _side_by_side(self, there: Processes[Block], generation: Generation, number: int) -> None:
         order = random.Random(f"{self.plan.seed} {self.stage} {number}")  # a resumed run draws what an unbroken one had
         # Each of those behind it will take as long to open as this one did.
-        later = _generations_to_a_look(number, self.plan.generations) - 1
+        later = _generations_to_a_look(number, self.plan) - 1
         opening = later * self.ledger.seconds_to_open * len(self.alive)
         share = max(0.0, self.deadline.seconds_left() - opening) / (later + 1)
         per_step = self._seconds_per_step(there)
@@ -334,10 +337,10 @@ def _silent(key: str, seconds: float) -> None:
     """Nobody watches on a node."""
 
 
-def _generations_to_a_look(number: int, generations: int) -> int:
+def _generations_to_a_look(number: int, plan: GenerationPlan) -> int:
     """How many generations, this one with them, are wanted before the data can next be judged."""
-    ends = [look.generations for look in LOOKS if number < look.generations <= generations]
-    return (ends[0] if ends else generations) - number
+    ends = [look.generations for look in plan.looks if number < look.generations <= plan.generations]
+    return (ends[0] if ends else plan.generations) - number
 
 
 def _too_few(ledger: Ledger) -> str:

@@ -10,6 +10,7 @@ from perfaudit.findings import Saving
 from perfaudit.measure.ledger import Block, Ledger, Pair, Variant, cpu, own, wall
 from perfaudit.measure.stats import (
     LOOKS,
+    Look,
     TooFewRounds,
     interval_at,
     is_look,
@@ -68,13 +69,14 @@ def comparison(
     phases: tuple[str, ...] = (),
     clock: ClockName = "wall",
     least: float | None = None,
+    looks: Sequence[Look] = LOOKS,
 ) -> Comparison | None:
     """The candidate against the base in one stage of the measuring; None if no round holds both.
 
     phases: the step's ratio from these phases alone (see `Ledger.log_ratios_of_piece`), the whole step's without any. Where
     threads waited for cores that others held, these have no interval: of phases nothing says how much of them was waiting.
     least: the share of the step whose gain was to be settled, and ended the measuring where it was; None where the
-    measuring was not ended by what it saw (see `stats.interval_at`).
+    measuring was not ended by what it saw (see `stats.interval_at`). looks: that were planned.
     """
     if phases:
         groups = ledger.log_ratios_of_piece(base.key, candidate.key, stage, phases)
@@ -89,7 +91,7 @@ def comparison(
             raise TooFewRounds("what was seen ended it at a moment that was no planned look, so there is no interval")
         if phases and any(_share_queued(ledger.blocks(variant.key)) >= QUEUED for variant in (base, candidate)):
             raise TooFewRounds("the seconds of phases hold what threads waited for cores, so there is no interval")
-        centre, low, high = _interval(groups, least)
+        centre, low, high = _interval(groups, least, looks)
     except TooFewRounds:
         centre = math.exp(statistics.median(value for group in groups for value in group))
         low, high = 0.0, math.inf
@@ -120,16 +122,21 @@ def _share_queued(blocks: list[Block]) -> float:
     return statistics.median(block.queued / block.wall for block in blocks) if blocks else 0.0
 
 
-def _interval(groups: list[list[float]], least: float | None) -> tuple[float, float, float]:
-    if least is not None and is_look(LOOKS, len(groups)):
-        found = interval_at(groups)
+def _interval(groups: list[list[float]], least: float | None, looks: Sequence[Look]) -> tuple[float, float, float]:
+    if least is not None and is_look(looks, len(groups)):
+        found = interval_at(groups, looks)
         if is_settled(found[1], found[2], least):
             return found
-    return interval_at(groups, ended=True)
+    return interval_at(groups, looks, ended=True)
 
 
 def hopeless_variants(
-    ledger: Ledger, base: Variant, candidates: list[Variant], stage: str, clock: ClockName = "wall"
+    ledger: Ledger,
+    base: Variant,
+    candidates: list[Variant],
+    stage: str,
+    clock: ClockName = "wall",
+    looks: Sequence[Look] = LOOKS,
 ) -> set[str]:
     """Keys of candidates that look clearly slower than the base before the first planned look at the data.
 
@@ -139,7 +146,7 @@ def hopeless_variants(
     for candidate in candidates:
         groups = ledger.log_ratios(base.key, candidate.key, stage, SECONDS[clock])
         medians = [statistics.median(group) for group in groups]
-        if 2 <= len(medians) < LOOKS[0].generations and min(medians) > math.log(HOPELESS):
+        if 2 <= len(medians) < looks[0].generations and min(medians) > math.log(HOPELESS):
             gone.add(candidate.key)
     return gone
 
@@ -152,6 +159,7 @@ def settled_variants(
     stage: str,
     clock: ClockName = "wall",
     phases: Callable[[Variant], tuple[str, ...]] = lambda variant: (),
+    looks: Sequence[Look] = LOOKS,
 ) -> set[str]:
     """Keys of candidates that were shown to gain the share `least` of the step, or to be unable to.
 
@@ -159,9 +167,9 @@ def settled_variants(
     """
     done = set()
     for candidate in candidates:
-        if not is_look(LOOKS, ledger.generations_with(base.key, candidate.key, stage)):
+        if not is_look(looks, ledger.generations_with(base.key, candidate.key, stage)):
             continue
-        found = comparison(ledger, base, candidate, stage, phases(candidate), clock, least)
+        found = comparison(ledger, base, candidate, stage, phases(candidate), clock, least, looks)
         if found is not None and is_settled(found.low, found.high, least):
             done.add(candidate.key)
     return done

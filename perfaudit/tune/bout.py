@@ -9,6 +9,7 @@ from perfaudit.findings import Fix, Location
 from perfaudit.knobs import Survey, knob
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.ledger import Ledger, Variant
+from perfaudit.measure.stats import LOOKS, Look
 from perfaudit.measurements import Calibration, Settings
 from perfaudit.static.document import handed_over
 from perfaudit.tune.race_results import Raced
@@ -38,6 +39,7 @@ class Bout:
     finalists: list[Variant] = field(default_factory=list)
     look: Raced | None = None  # the race in one training that chose the finalists, where there was one
     calibration: Calibration | None = None  # that race's
+    looks: tuple[Look, ...] = LOOKS  # at the race of the finalists
 
 
 def variant_of(name: str, settings: Settings) -> Variant:

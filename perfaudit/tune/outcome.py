@@ -78,8 +78,12 @@ def comparisons_of(bout: Bout) -> list[Comparison]:
     for variant in bout.finalists:
         phases = module.phases_on(bout.survey, variant.settings)
         if phases:
-            found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least))
-        found.append(comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least))
+            found.append(
+                comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least, looks=bout.looks)
+            )
+        found.append(
+            comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least, looks=bout.looks)
+        )
     known = [replace(compared, without_loading=module.fixed_batch) for compared in found if compared is not None]
     return [*known, *_screened_comparisons(bout, {key_of(bout.name, compared.candidate) for compared in known})]
 

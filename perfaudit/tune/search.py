@@ -13,6 +13,7 @@ from perfaudit.measure.generations import ROUNDS, affordable, measure
 from perfaudit.measure.judge import clock_for, hopeless_variants, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, TrialFailed
+from perfaudit.measure.stats import LOOKS_OF_LARGE
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings, computing
 from perfaudit.tune.bout import Bout, key_of, patch_for, variant_of
 from perfaudit.tune.first_look import is_clear, is_raced_in_place, known_seconds, look
@@ -216,19 +217,20 @@ def _race(
 
         def settled_keys(ledger: Ledger) -> set[str]:
             clock, stage = clock_of(bout), race_of(bout)
-            ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock)
+            ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock, bout.looks)
             return ledger.given_up | settled_variants(
                 ledger, bout.base, bout.finalists, least_gain(bout), stage, clock,
-                lambda variant: module.phases_on(bout.survey, variant.settings),
+                lambda variant: module.phases_on(bout.survey, variant.settings), bout.looks,
             )  # fmt: skip
 
         is_short = all(is_clear(bout, variant) for variant in bout.finalists)
         rounds, block = (SHORT_ROUNDS, SHORT_BLOCK_SECONDS) if is_short else (ROUNDS, BLOCK_SECONDS)
         known = known_seconds(bout) if is_short else {}
+        bout.looks = LOOKS_OF_LARGE if is_short else bout.looks
         lab = session.workshop.lab(check, verifier.start_of, known)
         measure(
             lab, [bout.base, *bout.finalists, *beside], bout.ledger, deadline, 2, race_of(bout), rounds=rounds,
-            block_seconds=block, settled=settled_keys, memo=session.record, known=known,
+            block_seconds=block, settled=settled_keys, memo=session.record, known=known, looks=bout.looks,
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from perfaudit.measure.judge import (
     trial,
 )
 from perfaudit.measure.ledger import Generation, Ledger
+from perfaudit.measure.stats import LOOKS_OF_LARGE, ratio_interval
 from perfaudit.measurements import Comparison, Trial
 
 A, B, C = variants("a", "b", "c")
@@ -185,6 +186,25 @@ def test_a_candidate_that_is_not_at_a_look_does_not_hide_the_next_one() -> None:
     assert settled_variants(ledger, A, [C, B], 0.01, "race") == {"b"}
     assert settled_variants(ledger, A, [B], 0.01, "first look") == set()
     assert settled_variants(scattered(*[0.8] * 5), A, [B], 0.01, "race") == set()  # no look after five
+
+
+def test_a_large_gain_is_looked_at_after_three_generations_with_the_interval_of_that_look() -> None:
+    ledger = scattered(0.30, 0.31, 0.32)
+    assert settled_variants(ledger, A, [B], 0.01, "race") == set()
+    assert settled_variants(ledger, A, [B], 0.01, "race", looks=LOOKS_OF_LARGE) == {"b"}
+    found = comparison(ledger, A, B, least=0.01, looks=LOOKS_OF_LARGE)
+    assert found is not None
+    told = ratio_interval([[math.log(r)] for r in (0.30, 0.31, 0.32)], 0.010)
+    assert (found.ratio, found.low, found.high) == pytest.approx(told)
+    wide = scattered(0.70, 0.82, 0.94)
+    assert settled_variants(wide, A, [B], 0.01, "race", looks=LOOKS_OF_LARGE) == set()
+
+
+def test_what_looks_slower_after_three_generations_is_told_by_the_look_that_is_planned_then() -> None:
+    ledger = scattered(1.10, 1.11, 1.12)
+    assert hopeless_variants(ledger, A, [B], "race") == {"b"}
+    assert hopeless_variants(ledger, A, [B], "race", looks=LOOKS_OF_LARGE) == set()
+    assert settled_variants(ledger, A, [B], 0.01, "race", looks=LOOKS_OF_LARGE) == {"b"}
 
 
 def test_settling_looks_at_the_clock_and_the_piece_it_is_told() -> None:

@@ -12,6 +12,7 @@ import pytest
 from perfaudit.measure.stats import (
     ERROR,
     LOOKS,
+    LOOKS_OF_LARGE,
     Look,
     TooFewRounds,
     interval_at,
@@ -63,8 +64,9 @@ def test_no_quantile_without_freedom_or_error(freedom: int, alpha: float) -> Non
 
 
 def test_the_looks_spend_no_more_than_the_error() -> None:
-    assert sum(look.alpha for look in LOOKS) == pytest.approx(ERROR)
-    assert [look.generations for look in LOOKS] == sorted({look.generations for look in LOOKS})
+    for looks in (LOOKS, LOOKS_OF_LARGE):
+        assert sum(look.alpha for look in looks) == pytest.approx(ERROR)
+        assert [look.generations for look in looks] == sorted({look.generations for look in looks})
 
 
 def test_equal_rounds_give_a_point() -> None:

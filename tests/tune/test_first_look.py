@@ -51,7 +51,7 @@ def test_all_are_looked_at_in_one_training_and_the_best_alone_in_fresh_processes
     report = search(shop, loader([1, 2, 3, 4]))
     (winner,) = report.winners
     assert shop.looked == [[1, 2, 3, 4]]
-    assert shop.opened == [[0, 2]] * 4  # no copies side by side before it
+    assert shop.opened == [[0, 2]] * 3  # no copies side by side before it
     assert (winner.settings, winner.keeps_current) == ({"size": 2}, False)
     assert winner.saving is not None
     assert (winner.saving.basis, winner.saving.low) == ("measured", pytest.approx(0.7))
@@ -65,7 +65,7 @@ def test_all_are_looked_at_in_one_training_and_the_best_alone_in_fresh_processes
     }  # fmt: skip
     rows = {int(str(trial.settings["size"])): (trial.status, trial.n) for trial in report.trials}
     assert {size: rows[size] for size in (1, 3, 4)} == {1: ("ok", 4), 3: ("ok", 4), 4: ("ok", 2)}  # far from it
-    assert rows[0] == rows[2] == ("ok", 8)  # four generations of a round
+    assert rows[0] == rows[2] == ("ok", 6)  # three generations of a round
     medians = {int(str(trial.settings["size"])): trial.median for trial in report.trials}
     assert medians == pytest.approx({0: STEP, 1: 0.5 * STEP, 2: 0.3 * STEP, 3: 0.4 * STEP, 4: 1.2 * STEP})
     control = report.calibration
@@ -76,7 +76,7 @@ def test_all_are_looked_at_in_one_training_and_the_best_alone_in_fresh_processes
 def test_of_equally_fast_settings_the_smallest_is_raced(search: Search, clock: FakeClock) -> None:  # noqa: F811
     shop = InPlace(clock, {0: 1.0, 1: 0.305, 2: 0.3, 3: 0.6})
     assert search(shop, loader([3, 2, 1])).winners[0].settings == {"size": 1}
-    assert shop.opened == [[0, 1]] * 4
+    assert shop.opened == [[0, 1]] * 3
 
 
 def test_where_nothing_looks_as_if_it_gained_enough_nothing_is_raced(search: Search, clock: FakeClock) -> None:  # noqa: F811
@@ -91,17 +91,19 @@ def test_where_nothing_looks_as_if_it_gained_enough_nothing_is_raced(search: Sea
     assert not report.notes
 
 
-@pytest.mark.parametrize(("gain", "blocks"), [(0.5, 2), (0.9, 6)])
+@pytest.mark.parametrize(("gain", "generations", "blocks"), [(0.5, 3, 2), (0.9, 4, 6)])
 def test_what_is_clear_is_shown_again_in_a_short_race(
     search: Search,  # noqa: F811
     clock: FakeClock,
     gain: float,
+    generations: int,
     blocks: int,
 ) -> None:
     shop = InPlace(clock, {0: 1.0, 1: gain})
     report = search(shop, loader([1]))
     assert (report.comparisons[0].basis, report.comparisons[0].verdict) == ("measured", "faster")
-    assert report.trials[0].n == blocks * len(shop.opened)
+    assert len(shop.opened) == generations
+    assert report.trials[0].n == blocks * generations
 
 
 def test_what_stands_in_no_training_that_runs_is_raced_beside_the_best(search: Search, clock: FakeClock) -> None:  # noqa: F811
