@@ -60,7 +60,8 @@ def compared_with_workers(loader: Any, counts: list[int], most: int) -> dict[str
     that does not yields each of them again from every worker. Of a map-style dataset the training process draws the
     indices whatever the number of workers, so they cannot repeat; what can go wrong is what comes of an index in
     another process (a file handle that workers share through fork, a `worker_init_fn` that changes the dataset). So the
-    samples behind the first indices that its sampler draws are compared, index by content.
+    samples behind the first indices that its sampler draws are compared, index by content. With as many workers as batches,
+    or more, each batch is loaded by a worker of its own; what is the same with the fewest of these is the same with more.
     most: batches of a map-style dataset to compare, at most.
     """
     return _map_samples(loader, counts, most) if _is_map_style(loader) else _iterable_samples(loader, counts)
@@ -94,8 +95,11 @@ def _map_samples(loader: Any, counts: list[int], most: int) -> dict[str, Any]:
     batches, whole = batches[:most], whole and len(batches) <= most
     first = pass_over_indices(loader, 0, 0, batches)
     compared = equal_places(first, pass_over_indices(loader, 0, 1, batches))
-    differing = []
-    for n in counts:
+    differing, each_its_own = list[int](), 0
+    for n in sorted(counts):
+        if each_its_own and each_its_own not in differing:
+            break
+        each_its_own = n if n >= len(batches) else 0
         found = pass_over_indices(loader, n, 0, batches)
         if any(found.leaves.get(place) != first.leaves[place] for place in compared):
             differing.append(n)

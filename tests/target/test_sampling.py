@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perfaudit.target import sampling
 from perfaudit.target.sampling import WHOLE, Pass, equal_places, first_batches, leaves_of
 
 
@@ -55,6 +56,31 @@ def test_passes_agree_whatever_the_order_of_samples() -> None:
     assert equal_places(one, taken((1, "a"), (2, "b"))) == []  # one fewer
     assert (one.samples, one.repeated_samples, other.leaves["0"]) == (3, 1, one.leaves["0"])
     assert isinstance(one.leaves[WHOLE], Counter)
+
+
+@pytest.mark.parametrize(
+    ("counts", "wrong", "asked", "differing"),
+    [
+        ([2, 3, 4, 9], [], [2, 3], []),  # with three workers each of three batches has one of its own
+        ([9, 4], [], [4], []),
+        ([2, 4, 9], [2], [2, 4], [2]),
+        ([4, 6, 9], [4], [4, 6], [4]),
+        ([4, 6, 9], [4, 6, 9], [4, 6, 9], [4, 6, 9]),
+    ],
+)
+def test_workers_without_a_batch_are_not_started_once_more(
+    monkeypatch: pytest.MonkeyPatch, counts: list[int], wrong: list[int], asked: list[int], differing: list[int]
+) -> None:
+    seen: list[int] = []
+
+    def read(loader: object, workers: int, seed: int, batches: list[Any]) -> Pass:
+        seen.append(workers)
+        return taken((1, "x" if workers in wrong else "a"))
+
+    monkeypatch.setattr(sampling, "first_batches", lambda loader, samples: ([[0], [1], [2]], False))
+    monkeypatch.setattr(sampling, "pass_over_indices", read)
+    found = sampling._map_samples(None, counts, 3)
+    assert (seen, found["differing"]) == ([0, 0, *asked], differing)
 
 
 @pytest.mark.slow
