@@ -18,10 +18,10 @@ from perfaudit.target.queue_time import queued_seconds
 
 BATCHES = 12  # to look at, after two that warm up,
 LOOKING = 3.0  # seconds, at most
-# Fewer are looked at, but five at least, where they take so many seconds and loading is known to so much of it, by its standard
+# Fewer are looked at, but FEWEST at least, where they take so many seconds and loading is known to so much of it, by its standard
 # error.
 LONG, KNOWN, FEWEST = 0.5, 0.02, 5
-ALONE = 6  # steps on one thread
+ALONE, FEWEST_ALONE = 6, 3  # steps on one thread; fewer where these, with their batches, take LONG
 
 _SHARED = "/dev/shm"
 
@@ -122,12 +122,12 @@ def _on_one_thread(training: Any, steps: Sequence[_Step], make_step: Callable[[]
     """Some more steps, on one thread; none where that could take long, would not differ, or where there are no more."""
     import torch
 
-    threads, found, end = torch.get_num_threads(), list[_Step](), time.monotonic() + LOOKING
+    threads, found, began = torch.get_num_threads(), list[_Step](), time.monotonic()
     if training.device.type != "cpu" or threads == 1 or statistics.median(step.cpu for step in steps) > LOOKING:
         return []
     try:
         with flags_set({"threads": 1}):
-            while len(found) < ALONE and time.monotonic() < end:
+            while len(found) < ALONE and time.monotonic() < began + (LOOKING if len(found) < FEWEST_ALONE else LONG):
                 found.append(make_step())
     except Exception:
         if not training.is_script:

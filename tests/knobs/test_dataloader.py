@@ -12,11 +12,12 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
 from surveys import survey_of
 
 from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
-from perfaudit.knobs._dataloader_look import _is_known, _Load, _reply_of, _Step
+from perfaudit.knobs._dataloader_look import _is_known, _Load, _on_one_thread, _reply_of, _Step
 from perfaudit.knobs._fewer_threads import fewer_threads
 from perfaudit.knobs._samples_alike import draws_nothing
 from perfaudit.knobs._workers_needed import most_workers, start_seconds, wanted_workers
@@ -475,6 +476,28 @@ def test_a_look_at_loading_that_takes_long_ends_when_it_is_known(seconds: list[f
     steps = [_Step(0.01, 0.01, 0.0)] * 12
     known = [n for n in range(2, 13) if _is_known(loads[:n], steps[:n])]
     assert (known or [12])[0] == batches
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seconds", "steps"), [(0.01, 6), (0.13, 4), (0.2, 3), (2.0, 2)])
+def test_steps_on_one_thread_are_few_where_they_take_long(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int
+) -> None:
+    import torch
+
+    clock = FakeClock()
+    monkeypatch.setattr("perfaudit.knobs._dataloader_look.time", SimpleNamespace(monotonic=clock.now))
+    training, before = SimpleNamespace(is_script=False, device=torch.device("cpu")), torch.get_num_threads()
+
+    def make_step() -> _Step:
+        clock.sleep(seconds)
+        return _Step(seconds, seconds, 0.0)
+
+    torch.set_num_threads(2)
+    try:
+        assert len(_on_one_thread(training, [_Step(0.01, 0.01, 0.0)], make_step)) == steps
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_others_hold_of_the_cores_makes_no_step_longer() -> None:
