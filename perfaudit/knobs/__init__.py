@@ -96,6 +96,18 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction:
+    """The setting that is known to be the best of those there are, before any was raced.
+
+    seconds: of a step with it; seconds_now: of one of the user's code as it is.
+    """
+
+    settings: Settings
+    seconds: float
+    seconds_now: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """What batches of a setting held: tokens a step, the share of padding beside them, and the seconds that one token takes."""
 
@@ -222,6 +234,13 @@ class Knob(ABC):
     @abstractmethod
     def candidates(self, bench: Bench) -> list[Settings]:
         """What else to try first. Raises Refused where asking shows that nothing may be."""
+
+    def prediction(self, bench: Bench, found: Sequence[Settings]) -> Prediction | None:
+        """Which of these candidates is the best, where asking tells it surely; None where a first look at all of them has to.
+
+        What is predicted is raced in fresh processes all the same, and nothing but that race is told of it.
+        """
+        return None
 
     def size(self, settings: Settings) -> Any:
         """What "smaller" means where two are equally fast: the smaller one is taken."""

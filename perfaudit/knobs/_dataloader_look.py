@@ -36,6 +36,7 @@ def look(training: Any) -> Reply:
     more steps run on one thread, and each figure of a step is the smaller of two:
 
     - step, seconds: the median of the usual steps; the median of those on one thread, without what they waited for a core.
+      step_least: of the usual steps, the shortest one.
     - step_cpu, processor seconds of all threads: the mean of the usual steps; the largest on one thread, times the mean of the
       usual ones over their median, because a few steps may miss the rare long ones.
 
@@ -150,6 +151,7 @@ def _reply_of(
         "cv": statistics.stdev(fetches) / fetch if len(fetches) > 1 else 0.0,
         "cpu_share": min(1.0, sum(load.cpu for load in within) / max(sum(load.undisturbed for load in within), 1e-9)),
         "step": min(statistics.median(seconds) for seconds in (walls, undisturbed) if seconds),
+        "step_least": min(walls),
         "step_cpu": _processor_seconds([step.cpu for step in steps], [step.cpu for step in alone]),
         "samples": samples,
         "batch_bytes": _bytes_in(batch),

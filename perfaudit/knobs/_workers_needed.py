@@ -17,6 +17,11 @@ SHARED_MEMORY = 0.5  # of what is free in /dev/shm may fill with batches that wa
 LEAK_BYTES = 64 << 20  # that a process may grow by during the look, for pools of allocators and caches
 RACED_SECONDS = 12.0  # of steps in all processes of one generation together: four, two blocks of each in three rounds
 
+# A number of workers is sure from twice FEW on, where those between it and its neighbours are more than a few: loads and steps
+# take the same each time to this share, loads wait for all but so much of their time, and batches of so many workers were seen
+# to come as fast as steps use them, to this share. Chosen, not measured.
+FEW, STEADY, COMPUTING, IN_TIME = 4, 0.1, 0.25, 0.05
+
 Start = Sequence[float]  # seconds to start one worker, then until its first batch is there, and to stop it
 
 
@@ -24,6 +29,25 @@ def wanted_workers(seen: Reply) -> int:
     """How many workers load batches as fast as the step uses them."""
     fetch, cv, step = float(seen["undisturbed"]), float(seen["cv"]), float(seen["step"])
     return max(1, math.ceil(fetch * (1 + cv / 2) / max(step, 1e-6)))
+
+
+def is_sure(seen: Reply, workers: int, most: int, cores: int) -> bool:
+    """Whether so many workers are what the formula says, by figures that are steady: with more, these would wait for the steps,
+    and with fewer, steps for them.
+
+    Workers that compute slow each other and the step down. Whether a disk loads as many batches at once, `keeps_up` tells.
+    """
+    step, computing = float(seen["step"]), float(seen["cpu_share"])
+    if not 2 * FEW <= workers < most or workers != wanted_workers(seen) or not step:
+        return False
+    is_steady = float(seen["cv"]) <= STEADY and step <= (1 + STEADY) * float(seen.get("step_least", 0.0))
+    needed = workers * computing + float(seen["step_cpu"]) / step  # cores, of all processes together
+    return is_steady and computing <= COMPUTING and needed <= cores
+
+
+def keeps_up(seen: Reply, seconds_a_batch: float | None) -> bool:
+    """Whether batches that workers were seen to load come as fast as steps use them."""
+    return seconds_a_batch is not None and seconds_a_batch <= (1 + IN_TIME) * float(seen["step"])
 
 
 def most_workers(seen: Reply, cores: int, prefetch: int) -> int:

@@ -1,17 +1,17 @@
 """Workers of the training loader: how many would keep up is predicted from one look without any, then raced.
 
 The predicted number, fewer and more are raced against the user's setting; how that compares with trying every number is
-measured by benchmarks/search_quality.py (benchmarks/search_quality.md). Where workers and the threads of a step are more than
-there are cores, the predicted number is raced with fewer threads as well: threads that share an operator wait for the one whose
-core a worker holds.
+measured by benchmarks/search_quality.py (benchmarks/search_quality.md). Where the prediction is sure, it is raced alone. Where
+workers and the threads of a step are more than there are cores, the predicted number is raced with fewer threads as well: threads
+that share an operator wait for the one whose core a worker holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfaudit.knobs import Bench, Knob, Refused, Reply, Setup, Survey, Told, Unanswered
+from perfaudit.knobs import Bench, Knob, Prediction, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._fewer_threads import THREADS, edits_of_threads, fewer_threads
 from perfaudit.knobs._loader_arguments import PREFETCH, call_of_loader, edits, is_default
@@ -24,12 +24,21 @@ from perfaudit.knobs._samples_alike import (
     said_of_samples,
 )
 from perfaudit.knobs._trainers import added_by_hand, by_options, words_of_options
-from perfaudit.knobs._workers_needed import Start, epoch_seconds, leak, most_workers, start_seconds, wanted_workers
+from perfaudit.knobs._workers_needed import (
+    FEW,
+    Start,
+    epoch_seconds,
+    is_sure,
+    keeps_up,
+    leak,
+    most_workers,
+    start_seconds,
+    wanted_workers,
+)
 from perfaudit.measurements import Settings
 from perfaudit.target.flags import threads_set
 
 LONG_EPOCH = 20  # batches; in shorter ones the first batch, which is timed apart, is more than a twentieth of loading
-FEW = 4  # workers; of more, one more or less is too little a difference to be told apart
 PERSISTENT_PAYS = 0.01  # share of an epoch that starting workers must take; below, keeping them alive gains nothing
 
 
@@ -69,7 +78,7 @@ class Dataloader(Knob):
     def candidates(self, bench: Bench) -> list[Settings]:
         """w*, fewer and more, and none if there are workers now. Raises Refused where workers would repeat samples."""
         now = self.current(bench.survey)
-        alone = _settings(0, bool(now["pin_memory"]), None, False)
+        alone = _alone(now)
         try:
             seen = bench.kept["seen"] = bench.ask(alone, "instrument")
         except Unanswered as failure:
@@ -77,9 +86,9 @@ class Dataloader(Knob):
             seen = None
         if seen and (why := leak(seen, bench.memory_budget)):
             raise Refused(why)
-        most = most_workers(seen, bench.cores, _prefetch(now)) if seen else bench.cores
+        most = bench.kept["most"] = most_workers(seen, bench.cores, _prefetch(now)) if seen else bench.cores
         wanted = bench.kept["wanted"] = min(most, wanted_workers(seen)) if seen else 1
-        apart = max(1, wanted // FEW)
+        apart = max(1, wanted // FEW)  # of more, one more or less is too little a difference to be told apart
         counts = sorted({min(most, wanted + n) for n in (-apart, 0, apart)} | ({0} if _workers(now) else set()))
         counts = counts_alike(bench, alone, counts, seen)
         start = bench.kept["samples"]["start"]
@@ -93,6 +102,23 @@ class Dataloader(Knob):
             raise Refused(said_of_samples(bench.kept["samples"])[0])
         threads = fewer_threads(bench.survey, wanted, seen) if seen else None
         return found + [{**each, THREADS: threads} for each in found if threads and _workers(each) == wanted]
+
+    def prediction(self, bench: Bench, found: Sequence[Settings]) -> Prediction | None:
+        """The predicted number, where loads and steps are steady, and that many workers were seen to keep up with the step."""
+        seen, now = bench.kept.get("seen"), self.current(bench.survey)
+        if seen is None or _workers(now) or not is_sure(seen, bench.kept["wanted"], bench.kept["most"], bench.cores):
+            return None
+        chosen = [settings for settings in found if _workers(settings) == bench.kept["wanted"]]
+        if len(chosen) != 1:
+            return None
+        try:
+            pace = bench.ask(_alone(now), "pace", workers=_workers(chosen[0]))["seconds"]
+        except Unanswered:
+            return None
+        if not keeps_up(seen, pace):
+            return None
+        bench.kept["pace"] = pace
+        return Prediction(chosen[0], float(seen["step"]), float(seen["fetch"]) + float(seen["step"]))
 
     def size(self, settings: Settings) -> tuple[int, bool]:
         return _workers(settings), THREADS in settings
@@ -199,7 +225,7 @@ class Dataloader(Knob):
             why = told.kept.get("unanswered")
             return [f"how many workers are needed could not be predicted: {why}"] if why else []
         return [
-            _prediction(seen, told.kept["wanted"]),
+            _prediction(seen, told.kept["wanted"], told.kept.get("pace")),
             *said_of_samples(told.kept.get("samples")),
             *_start_up(seen, told),
             *_beyond_cores(told),
@@ -232,6 +258,12 @@ class Dataloader(Knob):
         is_plain = draws_nothing(training.loader.collate_fn)
         return {**compared_with_workers(training.loader, counts, most), "start": start, "is_plain": is_plain}
 
+    def answer_pace(self, training: Any, workers: int) -> Reply:
+        """Seconds from one batch of so many workers to the next; None where that cannot be told."""
+        from perfaudit.target.sampling import seconds_a_batch
+
+        return {"seconds": seconds_a_batch(training.loader, workers)}
+
 
 def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int, survey: Survey) -> bool:
     """Whether keeping the workers between epochs pays by the computation; the user's own choice stays.
@@ -252,12 +284,14 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
 # ---- sentences ----------------------------------------------------------------------------------------------------
 
 
-def _prediction(seen: Reply, wanted: int) -> str:
+def _prediction(seen: Reply, wanted: int, pace: float | None) -> str:
     computing = f"{100 * seen['cpu_share']:.0f} % of it computing"
+    raced = "raced with fewer and more"
+    if pace is not None:
+        raced = f"and seen to load one in {_ms(pace)}, so that fewer and more are not raced"
     return (
         f"loading a batch in the training process takes {_ms(seen['fetch'])} (varying by {100 * seen['cv']:.0f} %, "
-        f"{computing}), the step {_ms(seen['step'])}: {wanted} worker{'s' if wanted > 1 else ''} predicted, "
-        "raced with fewer and more"
+        f"{computing}), the step {_ms(seen['step'])}: {wanted} worker{'s' if wanted > 1 else ''} predicted, {raced}"
     )
 
 
@@ -329,6 +363,11 @@ def _settings(workers: int, pinned: bool, prefetch: int | None, persistent: bool
         "prefetch_factor": prefetch if workers else None,
         "persistent_workers": persistent if workers else False,
     }
+
+
+def _alone(now: Settings) -> Settings:
+    """The user's setting without workers."""
+    return _settings(0, bool(now["pin_memory"]), None, False)
 
 
 def _workers(settings: Settings) -> int:

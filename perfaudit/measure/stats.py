@@ -56,7 +56,7 @@ def looks_made(looks: Sequence[Look], count: int, ended: float) -> list[tuple[in
 # benchmarks/simulated_calibration.md): most goes to the last look, where small effects are decided. A first look after 3
 # generations saves nothing at 2 % noise, where Student's t with two degrees of freedom, 9.9, leaves everything open.
 LOOKS = (Look(4, 0.010), Look(6, 0.015), Look(12, 0.025))
-# Where other data than those that are judged, a race in one training before it, have shown a large gain: a first look after 3.
+# Where other data than those that are judged, a race in one training before it, say that a gain is large: a first look after 3.
 # That of 4 tells as much as it does above, and less is left for the last ones. A saving of 50 % was shown after 3 in 98 % of
 # races whose single rounds had 6 % noise, one of 30 % in 62 %.
 LOOKS_OF_LARGE = (Look(3, 0.010), Look(4, 0.010), Look(6, 0.0125), Look(12, 0.0175))

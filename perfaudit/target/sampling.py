@@ -25,6 +25,8 @@ WAITING = 10  # seconds for one batch of a worker; a worker that blocks is a fai
 MAP_SAMPLES = 256  # compared, where torch draws the indices itself
 ITERABLE_SAMPLES, ITERABLE_SECONDS = 2000, 5.0  # where only a whole pass tells whether workers share the samples out
 
+WAVES = 3  # of workers' batches, of which the first one has their start in it
+
 Leaves = dict[str, str]  # digest by place in the sample
 
 
@@ -176,6 +178,23 @@ def start_and_stop(loader: Any) -> tuple[float, float, float]:
     ready = time.perf_counter()
     batches._shutdown_workers()
     return forked - started, ready - forked, time.perf_counter() - ready
+
+
+def seconds_a_batch(loader: Any, workers: int) -> float | None:
+    """Seconds from one batch of so many workers to the next, in the second and third wave of them, when nothing else is done.
+
+    None where an epoch has no two waves, or nobody knows beforehand which batches it has. Raises what a worker raises.
+    """
+    if loader.batch_sampler is None or not _is_map_style(loader):
+        return None
+    batches = list(itertools.islice(loader.batch_sampler, WAVES * workers))
+    if len(batches) < 2 * workers:
+        return None
+    mine = _loader(loader, workers, loader.dataset, batch_sampler=batches, collate_fn=loader.collate_fn)
+    iterator = iter(mine)
+    with contextlib.closing(_Closing(iterator)):
+        came = [time.perf_counter() for _ in iterator]
+    return (came[-1] - came[workers - 1]) / (len(came) - workers)
 
 
 def leaves_of(sample: Any) -> Leaves:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from perfaudit.findings import Fix, Location
-from perfaudit.knobs import Survey, knob
+from perfaudit.knobs import Prediction, Survey, knob
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.stats import LOOKS, Look
@@ -36,6 +36,7 @@ class Bout:
     patched: dict[str, tuple[Fix, Location]] = field(default_factory=dict)  # by key of a finalist
     peaks: dict[str, int] = field(default_factory=dict)
     kept: Json = field(default_factory=dict)  # what the knob wants to find again
+    prediction: Prediction | None = None  # of the knob, in the place of a first look
     finalists: list[Variant] = field(default_factory=list)
     look: Raced | None = None  # the race in one training that chose the finalists, where there was one
     calibration: Calibration | None = None  # that race's

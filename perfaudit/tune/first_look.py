@@ -14,7 +14,7 @@ from perfaudit.measure.entrants import CONTROL, FUTILE
 from perfaudit.measure.ledger import Variant
 from perfaudit.measurements import Settings
 from perfaudit.static.source import read_text
-from perfaudit.tune.bout import Bout, patch_for
+from perfaudit.tune.bout import Bout, key_of, patch_for
 from perfaudit.tune.profile import Profile
 from perfaudit.tune.race_results import Raced
 from perfaudit.tune.race_so_far import Lineup
@@ -78,7 +78,9 @@ def smallest_as_good(ratios: Mapping[str, float], size: Callable[[str], int]) ->
 
 
 def is_clear(bout: Bout, variant: Variant) -> bool:
-    """Whether the look has shown so large a gain that less measuring is enough to show it again."""
+    """Whether the look, or a prediction, has shown so large a gain that less measuring is enough to show it again."""
+    if bout.prediction is not None:
+        return bout.prediction.seconds <= CLEARLY * bout.prediction.seconds_now
     if bout.look is None:
         return False
     found = bout.look.interval(variant.key)
@@ -115,7 +117,9 @@ def _is_always_faster(log_ratios: Sequence[float]) -> bool:
 
 
 def known_seconds(bout: Bout) -> dict[str, float]:
-    """Seconds per step by key, as the look has shown them; {} without one."""
+    """Seconds per step by key, as the look has shown them, or as they are predicted; {} without either."""
+    if (predicted := bout.prediction) is not None:
+        return {bout.base.key: predicted.seconds_now, key_of(bout.name, predicted.settings): predicted.seconds}
     entrants = bout.look.entrants if bout.look is not None else {}
     seen = {**{key: entrants.get(key) for key in bout.variants}, bout.base.key: entrants.get(CONTROL)}
     return {key: statistics.median(item.seconds) for key, item in seen.items() if item is not None and item.seconds}

@@ -60,7 +60,9 @@ def search(
     probing = session.deadline(PROBING_SHARE * deadline.seconds_left())
     bench = bench_of(session, bout, probing, deadline.seconds_left())
     try:
-        tried = _add_variants(bout, module.candidates(bench))
+        wanted = module.candidates(bench)
+        bout.prediction = module.prediction(bench, wanted)
+        tried = _add_variants(bout, wanted if bout.prediction is None else [bout.prediction.settings])
         if not tried:
             told = Told(survey, (), (), bout.kept, None)
             why = module.kept_words(told) or "there is nothing else to try here"
@@ -69,7 +71,8 @@ def search(
         begun.remove(bout)
         return NotApplicable(name, str(refusal))
     screening = session.deadline(SCREENING_SHARE * deadline.seconds_left())
-    looked = look(session, profile, bout, tried, screening) if is_raced_in_place(module) else None
+    has_look = is_raced_in_place(module) and bout.prediction is None
+    looked = look(session, profile, bout, tried, screening) if has_look else None
     if looked is not None:
         tried = looked
     elif len(tried) > RACED_AT_ONCE:

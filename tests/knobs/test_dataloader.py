@@ -15,12 +15,12 @@ import pytest
 from fake_clock import FakeClock
 from surveys import survey_of
 
-from perfaudit.knobs import Bench, Probe, Refused, Survey, Told, Unanswered
+from perfaudit.knobs import Bench, Prediction, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
 from perfaudit.knobs._dataloader_look import _is_known, _Load, _on_one_thread, _reply_of, _Step
 from perfaudit.knobs._fewer_threads import fewer_threads
 from perfaudit.knobs._samples_alike import draws_nothing
-from perfaudit.knobs._workers_needed import most_workers, start_seconds, wanted_workers
+from perfaudit.knobs._workers_needed import is_sure, most_workers, start_seconds, wanted_workers
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.facts import CallSite, Script
 from perfaudit.measurements import Settings
@@ -64,10 +64,10 @@ SAME: dict[str, Any] = {
 SAME["start"] = (0.02, 0.15, 0.1)
 
 
-def bench(given: Survey, look: object, samples: object = SAME, cores: int = 2) -> Bench:
+def bench(given: Survey, look: object, samples: object = SAME, cores: int = 2, pace: object = None) -> Bench:
     def ask(settings: Settings, question: str, **arguments: Any) -> Any:
         assert settings["num_workers"] == 0
-        reply = {"instrument": look, "samples": samples}[question]
+        reply = {"instrument": look, "samples": samples, "pace": pace}[question]
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -176,6 +176,64 @@ def test_workers_are_kept_between_epochs_where_that_pays(batches: int, loader: A
 def test_what_starting_workers_costs() -> None:
     assert start_seconds(seen(50, 10), (0.02, 0.15, 0.1), 4) == pytest.approx(4 * 0.02 + 0.1 + 0.1)
     assert start_seconds(seen(50, 10), (0.02, 0.01, 0.1), 1) == pytest.approx(0.02 + 0.1)
+
+
+STEADY = seen(190, 13, threads=1, step_least=0.0125)  # 15 workers
+
+
+@pytest.mark.parametrize(
+    ("look", "most", "cores", "sure"),
+    [
+        (STEADY, 32, 2, True),
+        ({**STEADY, "cv": 0.11}, 32, 2, False),
+        (
+            {**STEADY, "step_least": 0.0115},
+            32,
+            2,
+            False,
+        ),  # the usual step takes an eighth longer: others may hold the cores
+        ({**STEADY, "cpu_share": 0.26}, 32, 8, False),  # workers compute
+        ({**STEADY, "cpu_share": 0.2, "step_cpu": 0.013}, 32, 4, True),  # three workers' cores, and one of the step
+        ({**STEADY, "cpu_share": 0.2, "step_cpu": 0.026}, 32, 4, False),
+        (STEADY, 15, 2, False),  # more would be needed, or not
+        (seen(90, 13, threads=1, step_least=0.013), 32, 2, False),  # 7 and its neighbours are soon looked at
+        (seen(100, 13, threads=1, step_least=0.013), 32, 2, True),
+    ],
+)
+def test_a_number_of_workers_is_sure_where_all_is_steady_and_waits(
+    look: dict[str, Any], most: int, cores: int, sure: bool
+) -> None:
+    assert is_sure(look, min(most, wanted_workers(look)), most, cores) is sure
+
+
+@pytest.mark.parametrize(
+    ("pace", "is_told"),
+    [
+        ({"seconds": 0.0131}, True),
+        ({"seconds": 0.0140}, False),  # so many at once load more slowly
+        ({"seconds": None}, False),
+        (Unanswered("a worker died"), False),
+    ],
+)
+def test_a_sure_number_of_workers_that_keeps_up_is_predicted(pace: object, is_told: bool) -> None:
+    given = survey(batches=64)
+    asked = bench(given, STEADY, pace=pace)
+    found = KNOB.candidates(asked)
+    assert workers(found) == [12, 15, 18]
+    predicted = KNOB.prediction(asked, found)
+    assert predicted == (Prediction(found[1], 0.013, pytest.approx(0.203)) if is_told else None)
+    words = (
+        "and seen to load one in 13.1 ms, so that fewer and more are not raced"
+        if is_told
+        else "raced with fewer and more"
+    )
+    assert _remarks(given, asked)[0].endswith(f"the step 13 ms: 15 workers predicted, {words}")
+
+
+def test_nothing_is_predicted_beside_workers_that_are_there_or_for_a_number_that_changes_the_samples() -> None:
+    for given, samples in ((survey(num_workers=4, prefetch_factor=2), SAME), (survey(), {**SAME, "differing": [15]})):
+        asked = bench(given, STEADY, samples, pace={"seconds": 0.013})
+        assert KNOB.prediction(asked, KNOB.candidates(asked)) is None
 
 
 def _remarks(given: Survey, asked: Bench, winner: Settings | None = None) -> list[str]:
@@ -402,6 +460,19 @@ def test_workers_hold_the_users_own_dataset(batch_size: int | None) -> None:
     found = samples(Reopened(24, False), [1], batch_size=batch_size, worker_init_fn=_opened)
     assert (found["samples"], found["differing"]) == (24, [])
     assert {"index", "sample.1"} <= set(found["compared"]) and found["is_plain"]
+
+
+@pytest.mark.slow
+def test_the_pace_of_workers_is_told_where_an_epoch_has_two_waves_of_them() -> None:
+    from torch.utils.data import DataLoader
+
+    def pace(n: int, **arguments: Any) -> Any:
+        dataset: Any = Squares(n, False)
+        return KNOB.answer_pace(SimpleNamespace(loader=DataLoader(dataset, **arguments)), 2)["seconds"]
+
+    assert 0 < pace(24, batch_size=4) < 10 and 0 < pace(16, batch_size=4) < 10
+    assert pace(15, batch_size=4, drop_last=True) is None
+    assert pace(24, batch_size=None) is None
 
 
 class WholeBatches(Squares):

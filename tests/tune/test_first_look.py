@@ -11,7 +11,7 @@ from fake_clock import FakeClock
 from surveys import survey_of
 from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixture
 
-from perfaudit.knobs import all_knobs, knob
+from perfaudit.knobs import Prediction, all_knobs, knob
 from perfaudit.measure.child import ChildFailed
 from perfaudit.measure.entrants import CONTROL, FUTILE
 from perfaudit.measure.ledger import Block, Generation, Pair
@@ -104,6 +104,29 @@ def test_what_is_clear_is_shown_again_in_a_short_race(
     assert (report.comparisons[0].basis, report.comparisons[0].verdict) == ("measured", "faster")
     assert len(shop.opened) == generations
     assert report.trials[0].n == blocks * generations
+
+
+@pytest.mark.parametrize(("seconds", "generations", "blocks"), [(0.5, 3, 2), (0.9, 4, 6)])
+def test_what_is_predicted_is_raced_in_fresh_processes_without_a_look(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    generations: int,
+    blocks: int,
+) -> None:
+    monkeypatch.setattr(
+        Sizes, "prediction", lambda self, bench, found: Prediction(found[1], seconds * STEP, STEP), raising=False
+    )
+    shop = InPlace(clock, {0: 1.0, 1: 0.7, 2: seconds, 3: 0.6})
+    report = search(shop, loader([1, 2, 3]))
+    assert (shop.looked, shop.opened) == ([], [[0, 2]] * generations)
+    (comparison,) = report.comparisons
+    assert (comparison.basis, comparison.verdict) == ("measured", "faster")
+    assert [(trial.settings["size"], trial.n) for trial in report.trials] == [
+        (0, blocks * generations), (2, blocks * generations),
+    ]  # fmt: skip
+    assert report.winners[0].settings == {"size": 2}
 
 
 def test_what_stands_in_no_training_that_runs_is_raced_beside_the_best(search: Search, clock: FakeClock) -> None:  # noqa: F811

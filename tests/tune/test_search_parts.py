@@ -14,7 +14,7 @@ from surveys import facts, profile_of, survey_of
 from test_search import Sizes
 
 from perfaudit.findings import Fix, Location
-from perfaudit.knobs import Survey
+from perfaudit.knobs import Prediction, Survey
 from perfaudit.knobs._code import Code, Patch
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.entrants import CONTROL
@@ -58,6 +58,8 @@ def test_a_look_tells_how_long_steps_are_that_of_your_code_with_them() -> None:
         }
     )
     assert known_seconds(looked) == {variant(0).key: 0.21, variant(1).key: 0.1}
+    looked.prediction = Prediction({"size": 2}, 0.2, 0.3)
+    assert known_seconds(looked) == {variant(0).key: 0.3, variant(2).key: 0.2}
 
 
 def first_look(samples: int = 1, **seconds: float) -> Ledger:
