@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from perfaudit.knobs import Knob, knob
@@ -65,15 +65,16 @@ def look(
     bout.calibration = calibration_of(raced, profile)
     if not any(seen.quads for seen in raced.entrants.values()):
         return None
-    ratios = {key: ratio for key in bout.variants if (ratio := _promise(raced, key, module.min_gain)) is not None}
-    best = smallest_as_good(ratios, lambda key: module.size(bout.variants[key].settings))
+    logs = _logs_of_rivals(raced, [key for key in bout.variants if _is_promising(raced, key, module.min_gain)])
+    times = {key: math.exp(statistics.median(values)) for key, values in logs.items()}
+    best = smallest_as_good(times, lambda key: module.size(bout.variants[key].settings))
     others = [variant for key, variant in bout.variants.items() if key in raced.refused]
     return ([bout.variants[best]] if best is not None else []) + others
 
 
-def smallest_as_good(ratios: Mapping[str, float], size: Callable[[str], int]) -> str | None:
-    """The key of the smallest that takes about as little time as the best one; None for none. ratios: of times, by key."""
-    close = [key for key, ratio in ratios.items() if ratio <= min(ratios.values()) * AS_GOOD]
+def smallest_as_good(times: Mapping[str, float], size: Callable[[str], int]) -> str | None:
+    """The key of the smallest that takes about as little time as the best one; None for none. times: by key, in any unit."""
+    close = [key for key, time in times.items() if time <= min(times.values()) * AS_GOOD]
     return min(close, key=size) if len(close) > 1 else next(iter(close), None)
 
 
@@ -89,13 +90,27 @@ def is_clear(bout: Bout, variant: Variant) -> bool:
 
 def can_choose(raced: Raced) -> bool:
     """Whether more quads would hardly change which setting is taken: it is only chosen here, and judged in fresh processes."""
-    still = [raced.log_ratios[key] for key, seen in raced.entrants.items() if key != CONTROL and not seen.left]
-    if not still or any(len(logs) < CHOOSING_QUADS for logs in still):
+    still = [key for key, seen in raced.entrants.items() if key != CONTROL and not seen.left]
+    if not still or any(len(raced.log_ratios[key]) < CHOOSING_QUADS for key in still):
         return False
-    best = min(still, key=statistics.median)
-    return _is_always_faster(best) and all(
-        _loss_expected(best, other) <= CHOOSING_LOSS for other in still if other is not best
+    logs = _logs_of_rivals(raced, still)
+    best = min(still, key=lambda key: statistics.median(logs[key]))
+    return _is_always_faster(raced.log_ratios[best]) and all(
+        _loss_expected(logs[best], logs[other]) <= CHOOSING_LOSS for other in still if other != best
     )
+
+
+def _logs_of_rivals(raced: Raced, keys: Collection[str]) -> dict[str, list[float]]:
+    """Logarithms of the time of a step with each of these, in each of its quads, to tell the fastest.
+
+    They are those of ratios to the steps of the user's code beside it, in which a change of the machine cancels, or of the time
+    itself where that scatters less: steps that wait for uneven data are uneven, and of the rivals their own scatter says nothing.
+    """
+    ratios = {key: raced.log_ratios[key] for key in keys}
+    own = {key: [math.log(seconds) for seconds in raced.entrants[key].seconds] for key in keys}
+    if any(len(own[key]) != len(ratios[key]) or len(own[key]) < 2 for key in keys):
+        return ratios
+    return min(ratios, own, key=lambda logs: sum(map(statistics.variance, logs.values())))
 
 
 def _loss_expected(mine: Sequence[float], other: Sequence[float]) -> float:
@@ -140,14 +155,12 @@ def _entrant(session: Session, bout: Bout, variant: Variant) -> Json:
     return entrant | ({"loader": pair} if module.way == "loader" else {})
 
 
-def _promise(raced: Raced, key: str, least: float) -> float | None:
-    """The ratio of a setting that may gain what it must, as far as it was raced; None for others.
+def _is_promising(raced: Raced, key: str, least: float) -> bool:
+    """Whether a setting may gain what it must, as far as it was raced.
 
     One that was beaten by another may still be as good as that for all practical purposes, and smaller.
     """
     seen, logs = raced.entrants.get(key), raced.log_ratios.get(key, [])
     if seen is None or not logs or seen.left == FUTILE:
-        return None
-    if seen.interval is None:
-        return math.exp(statistics.median(logs))
-    return seen.interval[0] if 1 - seen.interval[1] >= least else None
+        return False
+    return seen.interval is None or 1 - seen.interval[1] >= least

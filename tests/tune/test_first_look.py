@@ -13,6 +13,7 @@ from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixtu
 
 from perfaudit.knobs import Prediction, all_knobs, knob
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.clock import Deadline
 from perfaudit.measure.entrants import CONTROL, FUTILE
 from perfaudit.measure.ledger import Block, Generation, Pair
 from perfaudit.measurements import Comparison
@@ -21,6 +22,8 @@ from perfaudit.tune.bout import Bout, variant_of
 from perfaudit.tune.first_look import can_choose, is_raced_in_place
 from perfaudit.tune.outcome import TOO_SHORT, UNDECIDED, winner_of
 from perfaudit.tune.race_results import Raced, Seen
+from perfaudit.tune.race_so_far import Lineup
+from perfaudit.tune.screening import Screen
 
 Search = Callable[..., Report]
 
@@ -318,6 +321,44 @@ def test_a_look_at_large_gains_ends_when_it_can_choose(quads: dict[str, list[flo
     raced = Raced({key: Seen(len(logs), "") for key, logs in quads.items()}, log_ratios=quads)
     raced.entrants[CONTROL] = Seen(3, "")
     assert can_choose(raced) is chooses
+
+
+UNEVEN = {"2 workers": [-1.1, -2.0, -1.5], "3 workers": [-1.9, -1.0, -1.4]}  # beside steps that wait for uneven data
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chooses"),
+    [
+        ({"2 workers": (0.020, 0.021, 0.020), "3 workers": (0.016, 0.016, 0.017)}, True),
+        (
+            {"2 workers": (0.020, 0.021, 0.020), "3 workers": (0.016, 0.027, 0.017)},
+            False,
+        ),  # which is faster is not known
+        ({"2 workers": (0.020, 0.050, 0.010), "3 workers": (0.016, 0.056, 0.009)}, False),
+        ({}, False),
+    ],
+)
+def test_rivals_are_told_apart_by_their_own_steps_where_those_of_the_users_code_are_uneven(
+    seconds: dict[str, tuple[float, ...]], chooses: bool
+) -> None:
+    raced = Raced({key: Seen(3, "", None, seconds.get(key, ())) for key in UNEVEN}, log_ratios=UNEVEN)
+    assert can_choose(raced) is chooses
+
+
+def test_of_rivals_beside_uneven_steps_the_fastest_is_raced(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def race(self: Screen, label: str, lineup: Lineup, deadline: Deadline, raced: Raced, **more: Any) -> None:
+        own = ((0.020, 0.021, 0.020), (0.016, 0.016, 0.017))
+        for key, logs, seconds in zip(lineup.names, UNEVEN.values(), own, strict=True):
+            raced.entrants[key], raced.log_ratios[key] = Seen(3, "", None, seconds), logs
+
+    monkeypatch.setattr(Screen, "race", race)
+    shop = InPlace(clock, {0: 1.0, 1: 0.25, 2: 0.20})
+    search(shop, loader([1, 2]))
+    assert shop.opened == [[0, 2]] * 3
 
 
 def test_a_setting_that_left_is_not_waited_for() -> None:
