@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -29,17 +30,19 @@ class TimedChild:
         self.seconds_per_step = 0.0  # as it took when it was warmed up; 0.0 until then
         self.made = 0
         self._timeout = timeout
+        self._begun: dict[str, Any] | None = None  # the command that the child was given, and has not answered
 
     def time_steps(self, steps: int, untimed: int) -> tuple[Block, dict[str, Any]]:
         """Run steps that are not timed and time so many, one by one; then stand still. Raises TrialFailed.
 
         Beside the block the seconds and samples of each step; with_restarts: what starting an epoch costs is in these.
         """
-        command = {"do": "block", "steps": steps, "untimed": untimed}
-        command |= {"counts_tokens": True} if self._counts_tokens else {}
-        expected = (steps + untimed) * self.seconds_per_step
+        command = self._command(steps, untimed)
+        timeout = max(self._timeout, HANGING * (steps + untimed) * self.seconds_per_step)
+        begun, self._begun = self._begun, None
+        assert begun in (None, command)
         try:
-            reply = self.child.ask(command, max(self._timeout, HANGING * expected))
+            reply = self.child.ask(command, timeout) if begun is None else self.child.receive(timeout)
         except ChildFailed as failure:
             is_own = failure.kind == "step" and self.is_own_end(str(failure), steps + untimed)
             raise TrialEnded(str(failure)) if is_own else trial_failure(failure) from failure
@@ -47,6 +50,16 @@ class TimedChild:
         self.child.pause()
         each = reply.pop("each")
         return Block(**reply), each
+
+    def begin(self, steps: int, untimed: int) -> None:
+        """Have it begin what `time_steps` is asked for next, while others run: for first steps, whose time nobody wants."""
+        self._begun = self._command(steps, untimed)
+        with contextlib.suppress(ChildFailed):  # that it is gone is told when its reply is read
+            self.child.send(self._begun)
+
+    def _command(self, steps: int, untimed: int) -> dict[str, Any]:
+        command = {"do": "block", "steps": steps, "untimed": untimed}
+        return command | ({"counts_tokens": True} if self._counts_tokens else {})
 
     def room(self) -> dict[str, Any]:
         """What is free for other copies: see `memory.room`; {} where it does not answer."""

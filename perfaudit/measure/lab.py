@@ -89,8 +89,13 @@ class ChildLab:
                     with contextlib.suppress(ChildFailed):
                         child.send(self._build_command(variant, child))
                     started.append((variant, child))
-                for variant, child in started:
-                    opened[variant.key] = self._ready(variant, child, alone=len(variants) == 1)
+                built = [(v, self._take_built(v, child, alone=len(variants) == 1)) for v, child in started]
+                for variant, item in built:
+                    # Workers start and load their first batches while others make their first steps, which are not timed either.
+                    if isinstance(item, ChildSubject) and item.device == "cpu" and variant.untimed > 1:
+                        item.begin(1, 1)
+                for variant, item in built:
+                    opened[variant.key] = self._warm(variant, item) if isinstance(item, ChildSubject) else item
                 if isinstance(opened[variants[0].key], TrialFailed):  # nothing to compare with
                     for child in children:
                         child.close()
@@ -130,7 +135,8 @@ class ChildLab:
         if why := why_not_beside(more + (self.check is not None and device != "cpu"), room, device):
             raise TooLarge(why)
 
-    def _ready(self, variant: Variant, child: Child, alone: bool = False) -> ChildSubject | TrialFailed:
+    def _take_built(self, variant: Variant, child: Child, alone: bool = False) -> ChildSubject | TrialFailed:
+        """A variant that a child was told to build, once it is there and was checked."""
         try:
             facts = from_json(child.receive(self.timeout))
             self.facts[variant.key] = facts
@@ -142,29 +148,37 @@ class ChildLab:
                 if isinstance(asked, _Leaving) and asked.has_left:
                     child = Child(self.fresh)
                     child.ask(self._build_command(variant, child), self.timeout)
-            # Warm-up: past the optimizer's first step, and past what the loader's workers have ready, if each block does not use
-            # that up by itself.
-            loader = facts.loader
-            is_used_up = variant.fixed_batch or variant.untimed > 1
-            ahead = 0 if is_used_up else loader.num_workers * (loader.prefetch_factor or 0)
             subject = ChildSubject(child, self.timeout, facts.device.type, variant.counts_tokens)
             if facts.is_script:
                 self._as_it_is = subject if not (variant.overlay or variant.applied) else self._as_it_is
                 subject.is_own_end = partial(self._is_own_end, subject)
+            child.pause()
+            return subject
+        except (ChildFailed, TrialFailed) as failure:
+            return self._failure(variant, child, failure)
+
+    def _warm(self, variant: Variant, subject: ChildSubject) -> ChildSubject | TrialFailed:
+        """The same past the optimizer's first step, and past what its workers have ready, if no block uses that up by itself."""
+        loader = self.facts[variant.key].loader
+        is_used_up = variant.fixed_batch or variant.untimed > 1
+        ahead = 0 if is_used_up else loader.num_workers * (loader.prefetch_factor or 0)
+        try:
             subject.block(1)
             known = self.known.get(variant.key) if not ahead else None
             subject.seconds_per_step = known or subject.block(2 + min(ahead, 64)).seconds_per_step
             return subject
-        except ChildFailed as failure:
-            child.close()
+        except TrialFailed as failure:
+            return self._failure(variant, subject.child, failure)
+
+    def _failure(self, variant: Variant, child: Child, failure: Exception) -> TrialFailed:
+        """Why a variant is not there; its child is closed."""
+        child.close()
+        if isinstance(failure, TrialEnded):
+            return TrialEnded(f"{ENDS_EARLY}{failure}")
+        if isinstance(failure, ChildFailed):
             words = self._words_of_end(variant, failure)
             return TrialFailed(words) if words else trial_failure(failure)
-        except TrialEnded as end:
-            child.close()
-            return TrialEnded(f"{ENDS_EARLY}{end}")
-        except TrialFailed as failure:
-            child.close()
-            return failure
+        return failure if isinstance(failure, TrialFailed) else TrialFailed(str(failure))
 
     def _is_own_end(self, subject: ChildSubject, error: str, steps: int) -> bool:
         """Whether a script ends with this error by itself, behind this subject's blocks and up to so many steps more.

@@ -59,25 +59,32 @@ class FakeChild:
     most = 0
     room: dict[str, Any]
     log: list[str]
+    by_child: list[str]
+    device = "cuda"
 
     def __init__(self, fresh: bool = False) -> None:
+        self.number, self.doing = len(FakeChild.alive), ""
         FakeChild.alive.append(self)
         FakeChild.most = max(FakeChild.most, len(FakeChild.alive))
 
     def send(self, command: dict[str, Any]) -> None:
-        FakeChild.log.append(command["do"])
+        assert self in FakeChild.alive
+        self.doing = command["do"]
+        FakeChild.log.append(self.doing)
+        FakeChild.by_child.append(f"{self.doing} {self.number}")
 
     def receive(self, timeout: float) -> dict[str, Any]:
-        return to_json(facts(device={"type": "cuda"}))
-
-    def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
-        assert self in FakeChild.alive
-        self.send(command)
-        if command["do"] == "room":
+        FakeChild.by_child.append(f"{self.doing} {self.number} done")
+        if self.doing == "room":
             return FakeChild.room
         block = {"steps": 1, "wall": 0.1, "cpu": 0.1, "samples": 8}
         block |= {"each": {"seconds": [0.1], "samples": [8], "with_restarts": False}}
-        return self.receive(timeout) if command["do"] == "build" else block if command["do"] == "block" else {}
+        built = to_json(facts(device={"type": FakeChild.device}))
+        return built if self.doing == "build" else block if self.doing == "block" else {}
+
+    def ask(self, command: dict[str, Any], timeout: float) -> dict[str, Any]:
+        self.send(command)
+        return self.receive(timeout)
 
     def pause(self) -> None: ...
 
@@ -91,7 +98,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
     monkeypatch.setattr(lab, "Child", FakeChild)
     monkeypatch.setattr(lab, "may_have_accelerator", lambda: True)
     monkeypatch.setattr(lab, "usable_cores", lambda: 4)
-    FakeChild.alive, FakeChild.most, FakeChild.log = [], 0, []
+    FakeChild.alive, FakeChild.most, FakeChild.log, FakeChild.by_child = [], 0, [], []
     return FakeChild
 
 
@@ -103,6 +110,21 @@ def test_the_first_copy_is_asked_before_the_second_is_built(described: type[Fake
     opened = ChildLab({}, "auto").open(VARIANTS)
     assert (len(opened), described.most) == (3, 3)
     assert described.log[:4] == ["build", "block", "block", "room"]
+
+
+@pytest.mark.parametrize(("device", "is_early"), [("cpu", True), ("cuda", False)])
+def test_workers_of_a_loader_start_while_others_make_their_first_steps(
+    described: type[FakeChild], monkeypatch: pytest.MonkeyPatch, device: str, is_early: bool
+) -> None:
+    monkeypatch.setattr(lab, "may_have_accelerator", lambda: False)
+    monkeypatch.setattr(described, "device", device)
+    described.room = {"free": 100 * GIB, "taken": 10 * GIB}
+    a, b = Variant("a", "", {}), Variant("b", "", {}, untimed=25)
+    opened = ChildLab({}, "auto", known={"a": 0.1, "b": 0.1}).open([a, b])
+    assert [item.seconds_per_step for item in opened.values() if isinstance(item, ChildSubject)] == [0.1, 0.1]
+    built = ["build 0", "build 1", "build 0 done", "build 1 done"]
+    base, other = ["block 0", "block 0 done"], ["block 1", "block 1 done"]
+    assert described.by_child == built + ([other[0], *base, other[1]] if is_early else [*base, *other])
 
 
 def test_a_second_copy_that_does_not_fit_is_never_begun(described: type[FakeChild]) -> None:
