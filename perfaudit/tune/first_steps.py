@@ -86,15 +86,17 @@ def _busy(profile: Profile) -> str:
     )
 
 
-def time_phases(session: Session, profile: Profile, budget: float) -> Profile:
+def time_phases(session: Session, profile: Profile, budget: float, tells_waiting: bool = True) -> Profile:
     """The profile with the phases of a few steps, for what knobs could gain at most; as few as budget seconds allow.
+
+    tells_waiting: and whether steps wait for anything but cores, for races in which that can be left out.
 
     Raises NothingMeasured where the code cannot make them.
     """
     began = session.clock.now()
     steps = max(1, min(PROFILING_STEPS, int(PROFILING_SHARE * budget / max(profile.seconds_per_step, 1e-6))))
     commands: list[Json] = [{"do": "block", "steps": steps}]
-    if profile.seconds_per_step <= ONE_THREAD_SECONDS:
+    if tells_waiting and profile.seconds_per_step <= ONE_THREAD_SECONDS:
         commands.append({"do": "asleep", "steps": ONE_THREAD_STEPS})
     try:
         _, block, *more = session.questions.ask("profile", Variant("profile", "", {}), *commands)

@@ -172,13 +172,15 @@ def _search_all(
     ]
     progress.profile = profile = learn(session, profile, judged)
     asked = [knob(name) for name in knobs if not knob(name).why_not(profile.survey)]
+    has_own_control = all(map(is_raced_in_place, asked))  # in races in which no waiting is left out
     if asked:
         needs_time(session.target, profile, budget, deadline.seconds_left())
-        progress.profile = profile = time_phases(session, profile, budget)
+        is_asked = progress.climb is not None or not has_own_control
+        progress.profile = profile = time_phases(session, profile, budget, is_asked)
     if progress.climb is not None:
         climb(session, profile, progress.climb, knobs, deadline)
         return
-    if not all(map(is_raced_in_place, asked)):  # those have a control of their own
+    if not has_own_control:
         seconds = CALIBRATING_SHARE * budget
         profile = profile.with_calibration(calibrate(session, profile, seconds, progress.control))
     waiting = in_order(profile.survey, knobs, session.skips_idle)

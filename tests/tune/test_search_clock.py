@@ -134,8 +134,12 @@ def test_a_script_that_ends_within_the_first_steps_is_to_train_longer() -> None:
         time_phases(session, profile_of(survey_of(script=Script())), 180.0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("seconds", "is_asked"), [(1.0, True), (1.1, False)])
-def test_steps_in_one_thread_are_made_where_a_step_is_not_long(seconds: float, is_asked: bool) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "tells_waiting", "is_asked"), [(1.0, True, True), (1.1, True, False), (1.0, False, False)]
+)
+def test_steps_in_one_thread_are_made_where_a_step_is_not_long_and_a_race_leaves_waiting_out(
+    seconds: float, tells_waiting: bool, is_asked: bool
+) -> None:
     profile = profile_of(survey_of(host={"threads": 2}, script=Script()), seconds_per_step=seconds)
     asked: list[str] = []
 
@@ -144,6 +148,6 @@ def test_steps_in_one_thread_are_made_where_a_step_is_not_long(seconds: float, i
         return [{}, {"steps": 4, "wall": 0.4}, {"share": 0.0}][: 1 + len(commands)]
 
     session = SimpleNamespace(questions=SimpleNamespace(ask=ask), clock=FakeClock())
-    found = time_phases(session, profile, 180.0)  # type: ignore[arg-type]  # what it asks for
+    found = time_phases(session, profile, 180.0, tells_waiting)  # type: ignore[arg-type]  # what it asks for
     assert asked == ["block", "asleep"][: 1 + is_asked]
     assert found.only_computes is is_asked
