@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfaudit.knobs import Reply
+from perfaudit.knobs._fewer_threads import COMPUTING
 from perfaudit.records import NamedTuple
 from perfaudit.target.batches import leaves_in, samples_in
 from perfaudit.target.flags import flags_set
@@ -22,6 +23,7 @@ LOOKING = 3.0  # seconds, at most
 # error.
 LONG, KNOWN, FEWEST = 0.5, 0.02, 5
 ALONE, FEWEST_ALONE = 6, 3  # steps on one thread; fewer where these, with their batches, take LONG
+CALM = 0.02  # of the time of steps, which their threads wait for a core: a busy machine takes more
 
 _SHARED = "/dev/shm"
 
@@ -33,7 +35,7 @@ def look(training: Any) -> Reply:
     of processor time; fetch_own: mean processor seconds of the thread that loads, which loading takes at least.
 
     On a busy machine, threads of a step spin while they wait for one that has no core, which counts as processor time. So a few
-    more steps run on one thread, and each figure of a step is the smaller of two:
+    more steps run on one thread there, and where loading computes, and each figure of a step is the smaller of two:
 
     - step, seconds: the median of the usual steps; the median of those on one thread, without what they waited for a core.
       step_least: of the usual steps, the shortest one.
@@ -62,7 +64,7 @@ def look(training: Any) -> Reply:
             loads.append(load)
             steps.append(step)
     grown = max(0, resident_bytes() - resident)
-    alone = _on_one_thread(training, steps, lambda: _make_step(training)[1])
+    alone = [] if _is_calm(loads, steps) else _on_one_thread(training, steps, lambda: _make_step(training)[1])
     return _reply_of(loads, steps, alone, batch, samples_in(batch), grown)
 
 
@@ -73,6 +75,17 @@ def _is_known(loads: Sequence[_Load], steps: Sequence[_Step]) -> bool:
     if spent < LONG or len(loads) < FEWEST:
         return False
     return statistics.stdev(seconds) <= KNOWN * math.sqrt(len(seconds)) * statistics.fmean(seconds)
+
+
+def _is_calm(loads: Sequence[_Load], steps: Sequence[_Step]) -> bool:
+    """Whether nobody holds the cores of steps, and these are not asked of loading, so that steps on one thread tell no more.
+
+    What such steps compute is asked where loading mostly computes, see `_fewer_threads`.
+    """
+    waited, passed = sum(step.queued for step in steps), sum(step.wall for step in steps)
+    return waited <= CALM * passed and sum(load.cpu for load in loads) < COMPUTING * sum(
+        load.undisturbed for load in loads
+    )
 
 
 def _look_at_script(training: Any) -> Reply:

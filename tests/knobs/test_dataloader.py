@@ -17,7 +17,7 @@ from surveys import survey_of
 
 from perfaudit.knobs import Bench, Prediction, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
-from perfaudit.knobs._dataloader_look import _is_known, _Load, _on_one_thread, _reply_of, _Step
+from perfaudit.knobs._dataloader_look import _is_calm, _is_known, _Load, _on_one_thread, _reply_of, _Step
 from perfaudit.knobs._fewer_threads import fewer_threads
 from perfaudit.knobs._samples_alike import draws_nothing
 from perfaudit.knobs._workers_needed import is_sure, most_workers, start_seconds, wanted_workers
@@ -513,6 +513,8 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
         step=lambda batch: threads.append(torch.get_num_threads()),
     )
     monkeypatch.setattr("perfaudit.knobs._dataloader_look.BATCHES", 5)
+    monkeypatch.setattr("perfaudit.knobs._dataloader_look._is_calm", lambda loads, steps: is_calm)
+    is_calm = False
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -525,6 +527,9 @@ def test_a_look_at_a_training_without_workers(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(StopIteration):  # there are no more, on one thread
             KNOB.answer_instrument(training)
         assert threads[20:] == [2] * 7 + [1] * 5 and torch.get_num_threads() == 2
+        is_calm, batches = True, iter([*loader] * 4)
+        KNOB.answer_instrument(training)
+        assert threads[32:] == [2] * 7
     finally:
         torch.set_num_threads(before)
     assert (reply["batches"], reply["samples"], reply["batch_bytes"]) == (5, 8, 8 * 4 * 4 + 8 * 8)
@@ -547,6 +552,17 @@ def test_a_look_at_loading_that_takes_long_ends_when_it_is_known(seconds: list[f
     steps = [_Step(0.01, 0.01, 0.0)] * 12
     known = [n for n in range(2, 13) if _is_known(loads[:n], steps[:n])]
     assert (known or [12])[0] == batches
+
+
+@pytest.mark.parametrize(
+    ("queued", "computing", "is_told"),
+    [(0.0, 0.01, True), (0.0002, 0.01, True), (0.0003, 0.01, False), (0.0, 0.09, True), (0.0, 0.1, False)],
+)
+def test_steps_on_one_thread_tell_nothing_on_a_calm_machine_where_loading_waits(
+    queued: float, computing: float, is_told: bool
+) -> None:
+    loads, steps = [_Load(0.2, computing, 0.2, computing, False)] * 5, [_Step(0.01, 0.01, queued)] * 5
+    assert _is_calm(loads, steps) is is_told
 
 
 @pytest.mark.slow
