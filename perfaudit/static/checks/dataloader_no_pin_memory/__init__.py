@@ -119,7 +119,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         and not _moves_batches(source)
         and bool(source.neighbours.some_importer(_converts_first, runs_backward))
     )
-    is_long = is_evaluation(source) and is_long_evaluation(source, call)
+    is_long = is_long_evaluation(source, call) and is_evaluation(source)
     is_small = takes_samples_in_order(source, call) or (serves_evaluation_only(source, call) and not is_long)
     joined = _with_workers_kept(source, call, message, fix)
     yield Seen(call, message, fix, joined=joined, hint=is_converted or is_small, milder=is_long)

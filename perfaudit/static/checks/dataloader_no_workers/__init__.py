@@ -100,7 +100,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if says_why_not(source, call, workers) or is_part_of_dataset(source, call) or has_one_sample(source, call):
         return
-    is_long = is_evaluation(source) and is_long_evaluation(source, call)
+    is_long = is_long_evaluation(source, call) and is_evaluation(source)
     what = (
         "reads the files of every batch in the evaluating process"
         if is_long

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_script_that_evaluates
 from perfaudit.static.checks.dataloader_no_workers.samples import class_of_samples, method_of
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.devices import uses_cuda
-from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loaders import passes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value, constant
@@ -27,8 +27,7 @@ _DRAWS = regex(r"\bplt\.|imshow|savefig|imwrite|save_image|\.save\(|\bcam\b|grad
 
 def is_evaluation(source: Source) -> bool:
     """Whether a file evaluates and trains nothing, by what it does or by who runs it."""
-    is_imported = source.neighbours is not None and source.neighbours.is_imported()
-    if only_evaluates(source) and not is_imported:
+    if is_script_that_evaluates(source):
         return True
     return source.neighbours is not None and source.neighbours.answer("only evaluates")
 
