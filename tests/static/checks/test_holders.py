@@ -22,6 +22,7 @@ class Other(nn.Module):
         {initialised}
 """
 LOOP = "for m in self.modules():\n            m.bias.data.zero_()"
+RUNS = "\n\n    def forward(self, x):\n        return self.stages[0](x)"
 NET = """
 class Net({base}):
     def __init__(self):
@@ -55,6 +56,11 @@ def reports(other: str, base: str = "nn.Module") -> list[bool]:
         ("", "self.net = create_model('net')", LOOP, True),
         ("", "self.net = MODELS['net']()", LOOP, True),
         ("", "self.net = self.make_net()", LOOP, False),
+        (", shape", "self.shape = (shape,)", LOOP, True),
+        (", shape", "self.shape = (shape,)\n        self.scale = nn.Parameter(torch.ones(shape))", LOOP, False),
+        ("", "self.stages = nn.ModuleList([nn.Linear(3, 4)])", LOOP + RUNS, False),  # which builds nothing
+        ("", "pass", LOOP + RUNS.replace("forward", "built"), True),
+        ("", "pass", LOOP + RUNS.replace("self.stages", "MODELS"), True),
         ("", "pass", LOOP.replace("self.modules()", "model.modules()"), True),
         (
             "",

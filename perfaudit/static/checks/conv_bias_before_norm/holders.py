@@ -16,6 +16,7 @@ from perfaudit.static.understanding.members import attributes
 _THROUGH = {"modules", "named_modules", "children", "named_children"}
 # What builds a layer that only a text names: from a registry, a module, a configuration.
 _BY_NAME = regex(r"^(getattr|eval|globals|locals|import_module|instantiate|build|create|(build|create|make|get)_\w+)$")
+_SIZED = {"torch.ones", "torch.zeros", "torch.empty", "torch.rand", "torch.randn"}  # by numbers, never by a layer
 _HOLD = {"Sequential", "ModuleList", "ModuleDict", "add_module", "append", "extend", "register_module", "setattr"}
 
 
@@ -144,9 +145,18 @@ def _bases(source: Source, definition: ast.ClassDef) -> set[str]:
 
 def _builds_by_name(node: ast.AST) -> bool:
     calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
-    return any(isinstance(call.func, (ast.Call, ast.Subscript)) and not _is_super(call.func) for call in calls) or any(
-        _BY_NAME.search(_last(call.func)) and not _is_own_method(call.func) for call in calls
-    )
+    run = _own_layers_run(node)
+    return any(
+        isinstance(call.func, (ast.Call, ast.Subscript)) and not _is_super(call.func) and id(call) not in run
+        for call in calls
+    ) or any(_BY_NAME.search(_last(call.func)) and not _is_own_method(call.func) for call in calls)
+
+
+def _own_layers_run(node: ast.AST) -> set[int]:
+    """The ids of calls in the forward pass of a class that run a layer it has: `self.stages[i](x)` builds none."""
+    methods = (each for each in ast.walk(node) if isinstance(each, FUNCTIONS) and each.name.startswith("forward"))
+    calls = (each for method in methods for each in ast.walk(method) if isinstance(each, ast.Call))
+    return {id(call) for call in calls if isinstance(call.func, ast.Subscript) and _is_own_method(call.func.value)}
 
 
 def _is_super(node: ast.expr) -> bool:
@@ -169,7 +179,7 @@ def _takes_layers(source: Source, node: ast.AST, is_built_here: bool) -> bool:
         bindings = source.lookup(name)
         if not any(isinstance(binding, ast.arg) for binding in bindings):
             continue
-        if _is_number(source, bindings) or _is_default(source, bindings, is_built_here):
+        if _is_number(source, bindings) or _is_default(source, bindings, is_built_here) or _is_size(source, bindings):
             continue
         parent = source.parent(name)
         while isinstance(parent, (ast.Starred, ast.List, ast.Tuple, ast.IfExp, ast.BoolOp)):
@@ -196,6 +206,23 @@ def _is_number(source: Source, bindings: list[ast.AST]) -> bool:
             continue
         function = source.enclosing(binding, *FUNCTIONS, ast.Lambda)
         if function is None or not _has_plain_default(function, binding):
+            return False
+    return True
+
+
+def _is_size(source: Source, bindings: list[ast.AST]) -> bool:
+    """Whether every binding is a parameter by which its function also sizes a tensor: `torch.ones(normalized_shape)`."""
+    for binding in bindings:
+        function = source.enclosing(binding, *FUNCTIONS, ast.Lambda)
+        if not isinstance(binding, ast.arg) or function is None:
+            return False
+        sized = (
+            argument
+            for call in ast.walk(function)
+            if isinstance(call, ast.Call) and source.qualified_name(call.func) in _SIZED
+            for argument in call.args
+        )
+        if not any(isinstance(argument, ast.Name) and source.lookup(argument) == [binding] for argument in sized):
             return False
     return True
 
