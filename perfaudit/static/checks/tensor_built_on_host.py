@@ -18,6 +18,7 @@ from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.how_often import runs_often, runs_seldom
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
+from perfaudit.static.understanding.rarely import is_rare_part
 from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, is_true, resolve
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
@@ -146,7 +147,7 @@ def _is_in_evaluation(source: Source, call: ast.Call) -> bool:
 
 
 def _is_in_rare_branch(source: Source, call: ast.Call) -> bool:
-    """Whether a condition on the way holds now and then: a count is nothing, a step is the tenth."""
+    """Whether a condition on the way holds now and then: a count is nothing, a step is the tenth, a value is NaN."""
     child: ast.AST = call
     for ancestor in source.ancestors(call):
         if (
@@ -154,6 +155,8 @@ def _is_in_rare_branch(source: Source, call: ast.Call) -> bool:
             and any(item is child for item in ancestor.body)
             and _is_one_number(ancestor.test)
         ):
+            return True
+        if is_rare_part(source, ancestor, child):
             return True
         child = ancestor
     return False

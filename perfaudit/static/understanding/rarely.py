@@ -75,6 +75,8 @@ def rare_when(test: ast.expr) -> bool | None:
         return True if True in outcomes else False if False in outcomes else None
     if isinstance(test, ast.BinOp) and _is_remainder(test):
         return False
+    if (is_broken := _broken_when(test)) is not None:
+        return is_broken
     if isinstance(test, ast.Compare):
         if any(_is_remainder(part) for part in ast.walk(test)):
             return not isinstance(test.ops[0], (ast.NotEq, ast.Gt, ast.GtE))
@@ -85,6 +87,23 @@ def rare_when(test: ast.expr) -> bool | None:
         if any(dotted_name(part.func).startswith("time.") for part in ast.walk(test) if isinstance(part, ast.Call)):
             return True
     return True if any(_RARE_NAME.search(last_name(part).lower()) for part in ast.walk(test)) else None
+
+
+def _broken_when(test: ast.expr) -> bool | None:
+    """The outcome of `torch.isnan(x).any()` or `torch.isfinite(x).all()` for which a training is broken; None of others."""
+    while isinstance(test, ast.Call):
+        name = last_name(test.func)
+        if name in ("isnan", "isinf"):
+            return True
+        if name == "isfinite":
+            return False
+        if name not in ("any", "all", "item", "bool"):
+            return None
+        inner = test.func.value if isinstance(test.func, ast.Attribute) and not test.args else (*test.args, None)[0]
+        if inner is None:
+            return None
+        test = inner
+    return None
 
 
 def _is_remainder(node: ast.AST) -> bool:

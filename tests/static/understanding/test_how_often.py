@@ -28,6 +28,11 @@ def marked(source: Source) -> ast.Call:
         ("", "if i == len(loader) - 1: here()", False, False),
         ("", "if time.time() - t > 10: here()", True, False),
         ("", "if debug: here()", True, False),
+        ("", "if torch.isnan(logits).any(): here()", True, False),
+        ("", "if not torch.isfinite(logits).all(): here()", True, False),
+        ("", "if bool(torch.isnan(logits).any().item()): here()", True, False),
+        ("", "if math.isfinite(loss): here()", False, False),
+        ("", "if math.isfinite(loss): pass\n    else: here()", True, False),
         ("", "if logits is not None: here()", False, False),  # set inside the loop
         ("", "if x is not None and args.amp: here()", False, True),  # the loader's
         ("", "if x is not None: pass\n    else: here()", False, False),
