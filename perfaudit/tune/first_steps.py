@@ -23,8 +23,7 @@ from perfaudit.tune.workshop import Children, Json, as_user_error, error_of_own_
 
 STARTS_LEFT = 2.0  # for which there is time, where libraries are imported for them; else none would be left for a race
 SLOW_START = 5.0  # seconds, from which on the import of libraries is told
-# For the shares of its phases; what comes of it is no claim. Of long steps so many as take these seconds, two at least.
-PROFILING_STEPS, FEWEST_PROFILING_STEPS, PROFILING_SECONDS = 4, 2, 0.5
+PROFILING_STEPS = 4  # for the shares of its phases; what comes of it is no claim
 PROFILING_SHARE = 0.05  # of the budget
 STEPS_TO_COMPARE = 28  # two variants, each with 5 steps of warm-up, 3 to see how long they take, and a round of 6
 ONE_THREAD_STEPS = 2  # to see whether a step waits for anything but cores
@@ -95,7 +94,7 @@ def time_phases(session: Session, profile: Profile, budget: float, tells_waiting
     Raises NothingMeasured where the code cannot make them.
     """
     began = session.clock.now()
-    steps = _profiling_steps(profile.seconds_per_step, budget)
+    steps = max(1, min(PROFILING_STEPS, int(PROFILING_SHARE * budget / max(profile.seconds_per_step, 1e-6))))
     commands: list[Json] = [{"do": "block", "steps": steps}]
     if tells_waiting and profile.seconds_per_step <= ONE_THREAD_SECONDS:
         commands.append({"do": "asleep", "steps": ONE_THREAD_STEPS})
@@ -122,12 +121,6 @@ def time_phases(session: Session, profile: Profile, budget: float, tells_waiting
         seconds_to_open=profile.seconds_to_open or session.clock.now() - began,
         notes=tuple(notes),
     )
-
-
-def _profiling_steps(seconds_per_step: float, budget: float) -> int:
-    step = max(seconds_per_step, 1e-6)
-    wanted = max(FEWEST_PROFILING_STEPS, min(PROFILING_STEPS, int(PROFILING_SECONDS / step)))
-    return max(1, min(wanted, int(PROFILING_SHARE * budget / step)))
 
 
 def _is_awake(replies: list[Json]) -> bool:

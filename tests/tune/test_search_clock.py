@@ -59,23 +59,6 @@ class Busy(Shop):
         return {v.key: Queued(self, int(str(v.settings.get("size", 0)))) for v in variants}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "budget", "steps"),
-    [(0.0, 60.0, 4), (0.01, 60.0, 4), (0.16, 60.0, 3), (0.2, 60.0, 2), (1.0, 60.0, 2), (2.0, 60.0, 1), (9.0, 60.0, 1)],
-)
-def test_few_long_steps_are_made_for_a_first_profile(seconds: float, budget: float, steps: int) -> None:
-    asked: list[int] = []
-
-    def ask(key: str, variant: Variant, *commands: dict[str, Any]) -> list[Any]:
-        asked.append(commands[0]["steps"])
-        return [{}, {"steps": steps, "wall": steps * 0.1}]
-
-    session = SimpleNamespace(questions=SimpleNamespace(ask=ask), clock=FakeClock())
-    profile = profile_of(survey_of(host={"threads": 2}, script=Script()), seconds_per_step=seconds)
-    time_phases(session, profile, budget, False)  # type: ignore[arg-type]  # what it asks for
-    assert asked == [steps]
-
-
 class Queued(Steps):
     def block(self, steps: int, untimed: int = 1) -> Block:
         seen = super().block(steps)
