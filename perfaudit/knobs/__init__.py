@@ -238,7 +238,7 @@ class Knob(ABC):
     def prediction(self, bench: Bench, found: Sequence[Settings]) -> Prediction | None:
         """Which of these candidates is the best, where asking tells it surely; None where a first look at all of them has to.
 
-        What is predicted is raced in fresh processes all the same, and nothing but that race is told of it.
+        What is predicted is raced in fresh processes all the same: only what that race measures is a result.
         """
         return None
 

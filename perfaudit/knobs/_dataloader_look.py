@@ -23,7 +23,7 @@ LOOKING = 3.0  # seconds, at most
 # error.
 LONG, KNOWN, FEWEST = 0.5, 0.02, 5
 ALONE, FEWEST_ALONE = 6, 3  # steps on one thread; fewer where these, with their batches, take LONG
-CALM = 0.02  # of the time of steps, which their threads wait for a core: a busy machine takes more
+CALM = 0.02  # of the time of steps, which their threads wait for a core on a calm machine; chosen, not measured
 
 _SHARED = "/dev/shm"
 
@@ -35,7 +35,7 @@ def look(training: Any) -> Reply:
     of processor time; fetch_own: mean processor seconds of the thread that loads, which loading takes at least.
 
     On a busy machine, threads of a step spin while they wait for one that has no core, which counts as processor time. So a few
-    more steps run on one thread there, and where loading computes, and each figure of a step is the smaller of two:
+    more steps run on one thread there, where loading computes, and of a script, and each figure of a step is the smaller of two:
 
     - step, seconds: the median of the usual steps; the median of those on one thread, without what they waited for a core.
       step_least: of the usual steps, the shortest one.

@@ -286,12 +286,14 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
 
 def _prediction(seen: Reply, wanted: int, pace: float | None) -> str:
     computing = f"{100 * seen['cpu_share']:.0f} % of it computing"
-    raced = "raced with fewer and more"
+    raced = ", raced with fewer and more"
     if pace is not None:
-        raced = f"and seen to load one in {_ms(pace)}, so that fewer and more are not raced"
+        raced = (
+            f"; as many loaded a batch every {_ms(pace)}, so other numbers are not raced, nor your code as a control"
+        )
     return (
         f"loading a batch in the training process takes {_ms(seen['fetch'])} (varying by {100 * seen['cv']:.0f} %, "
-        f"{computing}), the step {_ms(seen['step'])}: {wanted} worker{'s' if wanted > 1 else ''} predicted, {raced}"
+        f"{computing}), the step {_ms(seen['step'])}: {wanted} worker{'s' if wanted > 1 else ''} predicted{raced}"
     )
 
 

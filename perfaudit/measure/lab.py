@@ -91,7 +91,8 @@ class ChildLab:
                     started.append((variant, child))
                 built = [(v, self._take_built(v, child, alone=len(variants) == 1)) for v, child in started]
                 for variant, item in built:
-                    # Workers start and load their first batches while others make their first steps, which are not timed either.
+                    # Workers start and load their first batches while others make their first steps: these tell how long blocks
+                    # are to be, and no result rests on them.
                     if isinstance(item, ChildSubject) and item.device == "cpu" and variant.untimed > 1:
                         item.begin(1, 1)
                 for variant, item in built:

@@ -105,10 +105,12 @@ def _logs_of_rivals(raced: Raced, keys: Collection[str]) -> dict[str, list[float
 
     They are those of ratios to the steps of the user's code beside it, in which a change of the machine cancels, or of the time
     itself where that scatters less: steps that wait for uneven data are uneven, and of the rivals their own scatter says nothing.
+    Times of rivals tell nothing where one has left: the machine may have been another one since.
     """
     ratios = {key: raced.log_ratios[key] for key in keys}
     own = {key: [math.log(seconds) for seconds in raced.entrants[key].seconds] for key in keys}
-    if any(len(own[key]) != len(ratios[key]) or len(own[key]) < 2 for key in keys):
+    counts = [len(logs) for logs in (*own.values(), *ratios.values())]
+    if not counts or min(counts) < 2 or max(counts) - min(counts) > 1:
         return ratios
     return min(ratios, own, key=lambda logs: sum(map(statistics.variance, logs.values())))
 

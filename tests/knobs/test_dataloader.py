@@ -223,11 +223,11 @@ def test_a_sure_number_of_workers_that_keeps_up_is_predicted(pace: object, is_to
     predicted = KNOB.prediction(asked, found)
     assert predicted == (Prediction(found[1], 0.013, pytest.approx(0.203)) if is_told else None)
     words = (
-        "and seen to load one in 13.1 ms, so that fewer and more are not raced"
+        "; as many loaded a batch every 13.1 ms, so other numbers are not raced, nor your code as a control"
         if is_told
-        else "raced with fewer and more"
+        else ", raced with fewer and more"
     )
-    assert _remarks(given, asked)[0].endswith(f"the step 13 ms: 15 workers predicted, {words}")
+    assert _remarks(given, asked)[0].endswith(f"the step 13 ms: 15 workers predicted{words}")
 
 
 def test_nothing_is_predicted_beside_workers_that_are_there_or_for_a_number_that_changes_the_samples() -> None:
@@ -470,7 +470,7 @@ def test_the_pace_of_workers_is_told_where_an_epoch_has_two_waves_of_them() -> N
         dataset: Any = Squares(n, False)
         return KNOB.answer_pace(SimpleNamespace(loader=DataLoader(dataset, **arguments)), 2)["seconds"]
 
-    assert 0 < pace(24, batch_size=4) < 10 and 0 < pace(16, batch_size=4) < 10
+    assert pace(24, batch_size=4) is not None and pace(16, batch_size=4) is not None
     assert pace(15, batch_size=4, drop_last=True) is None
     assert pace(24, batch_size=None) is None
 

@@ -335,6 +335,7 @@ UNEVEN = {"2 workers": [-1.1, -2.0, -1.5], "3 workers": [-1.9, -1.0, -1.4]}  # b
             False,
         ),  # which is faster is not known
         ({"2 workers": (0.020, 0.050, 0.010), "3 workers": (0.016, 0.056, 0.009)}, False),
+        ({"2 workers": (0.020,), "3 workers": (0.016, 0.016, 0.017)}, False),  # one was raced for less long
         ({}, False),
     ],
 )
