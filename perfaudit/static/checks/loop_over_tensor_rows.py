@@ -124,7 +124,8 @@ def _rows_stand_alone(loop: ast.For, index: str) -> bool:
         return False
     if any(isinstance(node, ast.Subscript) and not _is_plain(node, index) for node in nodes):
         return False
-    if any(isinstance(statement, ast.Expr) and _is_called_for_its_effect(statement.value) for statement in nodes):
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    if any(_is_called_for_its_effect(_value_nobody_takes(node, read)) for node in nodes):
         return False
     stored: set[str] = set()
     for node in nodes:
@@ -135,7 +136,18 @@ def _rows_stand_alone(loop: ast.For, index: str) -> bool:
     return not _is_carried(loop, stored)
 
 
-def _is_called_for_its_effect(node: ast.expr) -> bool:
+def _value_nobody_takes(node: ast.AST, read: set[str]) -> ast.expr | None:
+    """What a statement of the loop computes that no other statement of a turn reads; None for any other.
+
+    A name that is read behind the loop alone holds the value of its last turn.
+    """
+    if isinstance(node, ast.Expr):
+        return node.value
+    is_plain = isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets)
+    return node.value if is_plain and not {target.id for target in node.targets} & read else None  # type: ignore[attr-defined]  # an Assign to names
+
+
+def _is_called_for_its_effect(node: ast.expr | None) -> bool:
     """Whether nobody takes what a call returns: `net(x[t])` feeds a model that keeps its state itself."""
     if not isinstance(node, ast.Call):
         return False

@@ -59,6 +59,8 @@ def reports(other: str, base: str = "nn.Module") -> list[bool]:
         (", shape", "self.shape = (shape,)", LOOP, True),
         (", shape", "self.shape = (shape,)\n        self.scale = nn.Parameter(torch.ones(shape))", LOOP, False),
         ("", "self.stages = nn.ModuleList([nn.Linear(3, 4)])", LOOP + RUNS, False),  # which builds nothing
+        ("", "self.stages = KINDS", LOOP + RUNS, True),  # a table of classes, of which the forward pass builds one
+        ("", "self.stages = nn.ModuleList([nn.Linear(3, 4)])\n        self.stages = KINDS", LOOP + RUNS, True),
         ("", "pass", LOOP + RUNS.replace("forward", "built"), True),
         ("", "pass", LOOP + RUNS.replace("self.stages", "MODELS"), True),
         ("", "pass", LOOP.replace("self.modules()", "model.modules()"), True),

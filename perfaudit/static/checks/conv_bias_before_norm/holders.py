@@ -17,7 +17,8 @@ _THROUGH = {"modules", "named_modules", "children", "named_children"}
 # What builds a layer that only a text names: from a registry, a module, a configuration.
 _BY_NAME = regex(r"^(getattr|eval|globals|locals|import_module|instantiate|build|create|(build|create|make|get)_\w+)$")
 _SIZED = {"torch.ones", "torch.zeros", "torch.empty", "torch.rand", "torch.randn"}  # by numbers, never by a layer
-_HOLD = {"Sequential", "ModuleList", "ModuleDict", "add_module", "append", "extend", "register_module", "setattr"}
+_CONTAINERS = {"Sequential", "ModuleList", "ModuleDict"}
+_HOLD = _CONTAINERS | {"add_module", "append", "extend", "register_module", "setattr"}
 
 
 def class_gone_through(source: Source, owner: ast.Name) -> ast.ClassDef | None:
@@ -156,7 +157,23 @@ def _own_layers_run(node: ast.AST) -> set[int]:
     """The ids of calls in the forward pass of a class that run a layer it has: `self.stages[i](x)` builds none."""
     methods = (each for each in ast.walk(node) if isinstance(each, FUNCTIONS) and each.name.startswith("forward"))
     calls = (each for method in methods for each in ast.walk(method) if isinstance(each, ast.Call))
-    return {id(call) for call in calls if isinstance(call.func, ast.Subscript) and _is_own_method(call.func.value)}
+    own = _containers_of_layers(node)
+    return {
+        id(call) for call in calls
+        if isinstance(call.func, ast.Subscript) and _is_own_method(call.func.value) and _last(call.func.value) in own
+    }  # fmt: skip
+
+
+def _containers_of_layers(node: ast.AST) -> set[str]:
+    """The attributes that a class binds to containers of layers alone: of a table of classes, a call builds one."""
+    kinds: dict[str, set[bool]] = {}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and _is_own_method(each):
+            kinds.setdefault(each.attr, set())
+        if isinstance(each, ast.Assign) and len(each.targets) == 1 and _is_own_method(each.targets[0]):
+            is_container = isinstance(each.value, ast.Call) and _last(each.value.func) in _CONTAINERS
+            kinds.setdefault(_last(each.targets[0]), set()).add(is_container)
+    return {name for name, found in kinds.items() if found == {True}}
 
 
 def _is_super(node: ast.expr) -> bool:
