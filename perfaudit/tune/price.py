@@ -7,6 +7,8 @@ there (`tune.pricing_races`). `tune.priced_findings` says what came of it.
 
 from __future__ import annotations
 
+import ast
+import os
 from dataclasses import replace
 
 from perfaudit import rank
@@ -240,13 +242,27 @@ def _pointless(survey: Survey, finding: Finding) -> str:
     return ""
 
 
+def is_of_another_loader(survey: Survey, waiting: Waiting) -> bool:
+    """Whether a finding is about a call that builds another loader than the one whose batches are trained on."""
+    site, place, own = survey.facts.loader.site, waiting.finding.location, waiting.own
+    if site is None or place is None:
+        return False
+    start = (place.line, place.column - 1)
+    calls = (node for node in ast.walk(ast.parse(own.before)) if isinstance(node, ast.Call))
+    if all((call.lineno, call.col_offset) != start for call in calls):  # a number that some call is given
+        return False
+    lines = {own.before.count("\n", 0, each.span.start) + 1 for each in own.edits}
+    is_here = os.path.realpath(site[0]) == os.path.realpath(place.path)
+    return not (is_here and any(site[1] <= line <= site[2] for line in lines))
+
+
 def _list_settings(session: Session, survey: Survey, priced: Priced, deadline: Deadline) -> None:
     """Findings whose setting has a best value get that knob's candidates in place of their own patch, where it has any."""
     searched = {rule: name for name in all_knobs() if not knob(name).fixed_batch for rule in knob(name).rules}
     names: set[str] = set()
     for waiting in priced.waiting.values():
         name = searched.get(waiting.finding.rule)
-        if name is None or name in names:
+        if name is None or name in names or (name == "dataloader" and is_of_another_loader(survey, waiting)):
             continue
         names.add(name)
         asking = session.deadline(ASKING_SHARE * deadline.seconds_left())

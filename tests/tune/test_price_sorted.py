@@ -13,13 +13,13 @@ from pricing import PROGRAM, switch
 from surveys import profile_of, survey_of
 from test_price import dial  # noqa: F401  # a fixture
 
-from perfaudit.findings import Finding, Fix, Location
+from perfaudit.findings import Edit, Finding, Fix, Location, Span
 from perfaudit.measure.ledger import Ledger
 from perfaudit.rules import all_rules
 from perfaudit.tune import price
-from perfaudit.tune.candidates import texts_of
+from perfaudit.tune.candidates import Candidate, texts_of
 from perfaudit.tune.loops import OF_SEVERAL_PROCESSES, READ_AT_START, candidates_of_findings
-from perfaudit.tune.priced_findings import Priced
+from perfaudit.tune.priced_findings import Priced, Waiting
 from perfaudit.tune.pricing_races import as_sources
 
 SWITCH = switch("a")
@@ -135,3 +135,29 @@ def test_what_is_raced_as_source_is_text_and_nothing_is_applied_to_it(sort: Sort
         ("PA003 t.py", {"patch": "PA003", "path": "t.py"}, {"t.py": PROGRAM.replace("a = 0", "a = 1")}, ""),
     ]
     assert race.changes == {"PA003 t.py": ("rounding",)}
+
+
+LOADERS = "import torch\n\ntrain = DataLoader(a, 8)\ntest = DataLoader(b, 8)\nworkers = 0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "site", "is_other"),
+    [
+        (3, "DataLoader(a, 8)", ("t.py", 3, 3, 8, 24), False),
+        (4, "DataLoader(b, 8)", ("t.py", 3, 3, 8, 24), True),
+        (4, "DataLoader(b, 8)", ("other.py", 4, 4, 7, 23), True),
+        (4, "DataLoader(b, 8)", None, False),  # nobody knows
+        (5, "0", ("t.py", 3, 3, 8, 24), False),  # a number that both may be given
+    ],
+)
+def test_a_finding_about_another_loader_than_the_one_that_is_trained_on(
+    project: Callable[..., Path], line: int, text: str, site: Any, is_other: bool
+) -> None:
+    project(**{"t.py": LOADERS})
+    at = LOADERS.index(text)
+    column = at - LOADERS.rindex("\n", 0, at)
+    fix = Fix("load with workers", "unsafe", ("rng",), (Edit(Span(at + len(text) - 1, at + len(text) - 1), " "),))
+    finding = Finding("PA101", "no-workers", "warning", "none", Location("t.py", line, column, line, column), fix=fix)
+    own = Candidate("PA101 t.py", "patch", {}, fix, finding.location, LOADERS, "code")
+    survey = survey_of((finding,), loader={"site": site})
+    assert price.is_of_another_loader(survey, Waiting(finding, own, [own])) is is_other
