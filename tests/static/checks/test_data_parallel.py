@@ -123,6 +123,15 @@ def test_what_is_said_with_the_patch() -> None:
     assert "batch norm" in fix_of(changed("nn.ReLU())\n", "nn.BatchNorm1d(32), nn.ReLU())\n")).title
 
 
+def test_a_file_that_runs_nothing_is_not_to_be_started() -> None:
+    wrapped = (
+        "import warnings\nimport torch\n\nwarnings.simplefilter('ignore')\n\n\n"
+        "class Trainer:\n    def __init__(self, net):\n        self.net = torch.nn.DataParallel(net)\n"
+    )
+    assert "`torchrun --nproc-per-node=gpu`, with the script that imports this file" in fix_of(wrapped, "lib.py").title
+    assert "`torchrun --nproc-per-node=gpu lib.py`" in fix_of(f"{wrapped}\n\nTrainer(net).fit()\n", "lib.py").title
+
+
 def test_a_patched_script_is_left_alone() -> None:
     findings = run_checks(Source("train.py", patched(SCRIPT)), all_rules(), None)
     assert {finding.rule for finding in findings} & {"PA701", "PA702", "PA703", "PA705", "PA706"} == set()

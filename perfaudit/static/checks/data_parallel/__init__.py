@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 
 from perfaudit.static.registry import Proposal, Seen, check
@@ -19,6 +20,9 @@ from perfaudit.static.understanding.handed_in import handed_in
 from perfaudit.static.understanding.losses import arguments_of
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import argument, constant, resolve
+
+# Of these a call at the top of a file sets something: a filter, a seed, a path.
+_SETTING = {*sys.stdlib_module_names, "torch", "numpy", "matplotlib", "cv2"}
 
 
 @check(
@@ -72,11 +76,28 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
             call,
             message,
             Proposal(
-                f"run one process per GPU (`{launcher(source)}`) and wrap with "
+                f"run one process per GPU ({_launch_words(source, launcher(source))}) and wrap with "
                 f"`torch.nn.parallel.DistributedDataParallel({model}, device_ids=[local_rank])`; no patch: {why}"
             ),
             hint=is_one,
         )
+
+
+def _launch_words(source: Source, command: str) -> str:
+    """How to start the processes: by the command, or by the script that imports this file where it runs nothing itself."""
+    if any(_runs_something(source, statement) for statement in source.tree.body):
+        return f"`{command}`"
+    return "`torchrun --nproc-per-node=gpu`, with the script that imports this file"
+
+
+def _runs_something(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement at the top of a file does more than import, define, assign, or set, as `warnings.simplefilter()`."""
+    if isinstance(statement, ast.Expr):
+        called = source.qualified_name(statement.value.func) if isinstance(statement.value, ast.Call) else None
+        sets = (called or "").partition(".")[0] in _SETTING
+        return not isinstance(statement.value, ast.Constant) and not sets
+    plain = (ast.Import, ast.ImportFrom, *FUNCTIONS, ast.ClassDef, ast.Assign, ast.AnnAssign)
+    return not isinstance(statement, plain)
 
 
 def _flag_that_is_off(source: Source, call: ast.Call) -> str:
