@@ -235,7 +235,7 @@ def _pointless(survey: Survey, finding: Finding) -> str:
     if finding.rule in OF_SEVERAL_PROCESSES:
         return "its patch makes a program of several processes, which `torchrun … -m perfaudit run` looks at as a whole"
     if finding.rule in READ_AT_START:
-        return "what its patch changes is read once, as a process starts: `perfaudit run`, before and after, shows what it is worth"
+        return "what its patch changes is read once, as a process starts; `perfaudit run` shows it, before and after"
     for name in all_knobs():
         if finding.rule in knob(name).rules:
             return knob(name).why_not(survey)

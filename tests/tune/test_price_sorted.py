@@ -79,7 +79,7 @@ def told(priced: Priced) -> list[str]:
         (
             replace(SWITCH, rule="PA504"),
             ALL,
-            "not measured: what its patch changes is read once, as a process starts: `perfaudit run`, before and after, shows what it is worth",
+            "not measured: what its patch changes is read once, as a process starts; `perfaudit run` shows it, before and after",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from forked_programs import run_code, run_on_ranks
 from perfaudit.findings import Fix
 from perfaudit.rules import all_rules
 from perfaudit.static import edit
+from perfaudit.static.project import Project
 from perfaudit.static.registry import run_checks
 from perfaudit.static.source import Source
 
@@ -123,13 +125,23 @@ def test_what_is_said_with_the_patch() -> None:
     assert "batch norm" in fix_of(changed("nn.ReLU())\n", "nn.BatchNorm1d(32), nn.ReLU())\n")).title
 
 
-def test_a_file_that_runs_nothing_is_not_to_be_started() -> None:
+def test_a_file_that_runs_nothing_is_not_to_be_started(project: Callable[..., Path]) -> None:
+    def title(code: str) -> str:
+        folder = project(**{"lib.py": code, "train.py": "import torch\nimport lib\n"})
+        neighbours = Project([folder / "lib.py", folder / "train.py"]).seen_from(folder / "lib.py")
+        (finding,) = run_checks(Source("lib.py", code, neighbours), all_rules(), frozenset(["PA701"]))
+        assert finding.fix is not None
+        return finding.fix.title
+
     wrapped = (
         "import warnings\nimport torch\n\nwarnings.simplefilter('ignore')\n\n\n"
         "class Trainer:\n    def __init__(self, net):\n        self.net = torch.nn.DataParallel(net)\n"
     )
-    assert "`torchrun --nproc-per-node=gpu`, with the script that imports this file" in fix_of(wrapped, "lib.py").title
-    assert "`torchrun --nproc-per-node=gpu lib.py`" in fix_of(f"{wrapped}\n\nTrainer(net).fit()\n", "lib.py").title
+    by_script, by_file = "`torchrun --nproc-per-node=gpu`, with the script that imports this file", "=gpu lib.py`"
+    assert by_script in title(wrapped)
+    assert by_file in title(f"{wrapped}\n\nTrainer(net).fit()\n")
+    assert by_file in title(f"{wrapped}\n\ndef main():\n    Trainer(net).fit()\n\n\nstatus = main()\n")
+    assert by_file in fix_of(wrapped, "lib.py").title  # which nobody imports
 
 
 def test_a_patched_script_is_left_alone() -> None:

@@ -85,13 +85,25 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _launch_words(source: Source, command: str) -> str:
     """How to start the processes: by the command, or by the script that imports this file where it runs nothing itself."""
-    if any(_runs_something(source, statement) for statement in source.tree.body):
+    is_imported = source.neighbours is not None and source.neighbours.is_imported()
+    if not is_imported or any(_runs_something(source, statement) for statement in source.tree.body):
         return f"`{command}`"
     return "`torchrun --nproc-per-node=gpu`, with the script that imports this file"
 
 
 def _runs_something(source: Source, statement: ast.stmt) -> bool:
-    """Whether a statement at the top of a file does more than import, define, assign, or set, as `warnings.simplefilter()`."""
+    """Whether a statement at the top of a file does more than import, define, assign, or set, as `warnings.simplefilter()`.
+
+    What calls a function of the file may do anything: `sys.exit(main())`.
+    """
+    if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        names = (
+            call.func.id
+            for call in ast.walk(statement)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+        )
+        if any(isinstance(each, FUNCTIONS) for name in names for each in source.bound_in(source.tree).get(name, ())):
+            return True
     if isinstance(statement, ast.Expr):
         called = source.qualified_name(statement.value.func) if isinstance(statement.value, ast.Call) else None
         sets = (called or "").partition(".")[0] in _SETTING
