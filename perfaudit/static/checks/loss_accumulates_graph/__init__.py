@@ -34,7 +34,8 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
         returned = _returned_losses(source, step)
         losses = backpropagated_names(source, step.loop) | returned
         yield from _handed_over(source, step, losses, returned)
-        parts = parts_beside(source, step, losses) | summands_made(source, step, losses)
+        parts = parts_beside(source, step, losses)
+        made: frozenset[str] | None = None
         for statement in walk(step.loop):
             target, added = addition(statement)
             is_listed = target is None
@@ -47,7 +48,10 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
             ):
                 continue
             terms = _tensors(source, loss_terms(added, losses), step.loop, returned)
-            beside = () if terms else [*loss_terms(added, parts)]
+            beside = [] if terms else [*loss_terms(added, parts)]
+            if not (terms or beside) and any(True for _ in loss_terms(added, losses)):
+                made = summands_made(source, step, losses) if made is None else made
+                beside = [*loss_terms(added, made)]
             if not (terms or beside) or key(target) in losses or in_no_grad(source, target):
                 continue
             # Imported here: most loops add up no losses.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 from perfaudit.static.checks.loss_accumulates_graph.tensors import binds, bound_value, is_number
 from perfaudit.static.source import Loop, Source
@@ -31,13 +32,14 @@ def parts_beside(source: Source, step: StepLoop, losses: set[str] | frozenset[st
 
 def summands_made(source: Source, step: StepLoop, losses: set[str] | frozenset[str]) -> frozenset[str]:
     """Losses by their names that calls make and that the loss is added up of: `fit` of `(fit_loss + penalty_loss).backward()`."""
+    nodes = [*ast.walk(step.loop)]
+    bound = Counter(node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
     found: set[str] = set()
-    for node in ast.walk(step.loop):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call):
-            name = key(node.targets[0])
-            is_loss = name in losses and "loss" in name.lower() and not is_number(source, node.value)
-            if is_loss and _is_bound_once(step.loop, name) and _may_give_tensor(source, node.value):
-                found.add(name)
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and len(node.targets) == 1:
+            is_loss = target.id in losses and "loss" in target.id.lower() and bound[target.id] == 1
+            if is_loss and isinstance(node.value, ast.Call) and not is_number(source, node.value):
+                found |= {target.id} if _may_give_tensor(source, node.value) else set()
     return frozenset(found)
 
 
