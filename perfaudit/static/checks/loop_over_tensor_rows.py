@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.source.syntax import walk
-from perfaudit.static.understanding.batch_parts import reaching
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.reaching import reaching
 from perfaudit.static.understanding.values import assigned_value
 
 BY_SAMPLE = {  # calls whose result has another size for every row

@@ -10,7 +10,6 @@ from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.defaults import written_default
 from perfaudit.static.understanding.devices import changes_default_device, names_accelerator
@@ -19,6 +18,7 @@ from perfaudit.static.understanding.how_often import runs_often, runs_seldom
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.rarely import is_rare_part
+from perfaudit.static.understanding.same_memory import VARIABLE
 from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, is_true, resolve
 
 EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}

@@ -10,9 +10,9 @@ from perfaudit.expressions import regex
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.batch_parts import reaching
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.names import dotted_name, last_name
+from perfaudit.static.understanding.reaching import reaching
 from perfaudit.static.understanding.values import assigned_value
 
 _TOKENIZER = regex(r"(^|_)tokeni[sz]er$", re.IGNORECASE)

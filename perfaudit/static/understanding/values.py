@@ -180,6 +180,18 @@ def assigned_value(source: Source, binding: ast.AST) -> ast.expr | None:
     return None
 
 
+def value_bound(source: Source, binding: ast.AST) -> ast.expr | None:
+    """What an assignment gives a name, also one of several: `first, second = iter(a), iter(b)`."""
+    targets = source.parent(binding)
+    statement = source.parent(targets) if isinstance(targets, ast.Tuple) else None
+    if not isinstance(statement, ast.Assign) or not isinstance(targets, ast.Tuple):
+        return assigned_value(source, binding)
+    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
+    if len(values) != len(targets.elts) or any(isinstance(e, ast.Starred) for e in (*targets.elts, *values)):
+        return None
+    return values[next(n for n, element in enumerate(targets.elts) if element is binding)]
+
+
 def resolve(source: Source, node: ast.expr) -> ast.expr | None:
     """The expression itself, or what the name stands for when one plain assignment binds it; None when it is not clear."""
     for _ in range(_NAMES_FOLLOWED):

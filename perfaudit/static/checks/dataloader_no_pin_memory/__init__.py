@@ -31,12 +31,12 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     makes_arrays_only,
     only_arranges,
 )
+from perfaudit.static.checks.transfer_blocks_host.host_tensors import is_made_on_host
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import runs_backward
-from perfaudit.static.understanding.batch_parts import is_made_on_host
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.devices import (

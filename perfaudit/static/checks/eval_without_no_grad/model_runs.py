@@ -12,10 +12,10 @@ from perfaudit.static.checks.eval_without_no_grad.surroundings import plain_deco
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
-from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
+from perfaudit.static.understanding.same_memory import VARIABLE
 
 LoopT = TypeVar("LoopT", bound=Loop)
 _LAYER = r"(\w+_)?(embeddings?|attention|lstm|gru|classifier|fc)\d*"

@@ -9,11 +9,11 @@ from perfaudit.static.checks.eval_without_no_grad.eval_mode import handed_name, 
 from perfaudit.static.source import Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.batch_parts import VARIABLE
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD
+from perfaudit.static.understanding.same_memory import VARIABLE
 from perfaudit.static.understanding.values import assigned_value, enclosing_function, is_false, resolve
 
 GRADIENT = regex(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part, batch_part
 from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
 from perfaudit.static.checks.transfer_blocks_host.fed_batches import fed_batches
 from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
@@ -23,16 +24,12 @@ from perfaudit.static.project.loader_marks import ASKED_TO_PIN
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.batch_parts import (
-    Part,
-    batch_part,
-    without_variable,
-)
 from perfaudit.static.understanding.devices import names_accelerator, uses_cuda
 from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.how_often import runs_every_step
 from perfaudit.static.understanding.loaders import LOADER, perhaps_passes
 from perfaudit.static.understanding.raises_today import raises_today
+from perfaudit.static.understanding.same_memory import without_variable
 from perfaudit.static.understanding.values import resolve
 
 # A cast on the GPU gives these values, too.

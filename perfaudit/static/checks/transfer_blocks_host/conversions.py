@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.batch_parts import Part
 from perfaudit.static.understanding.values import UNKNOWN, Argument, argument, assigned_value, local_class
 
 FOLLOW = 4  # names and parts of parts of a data set; real code needs two

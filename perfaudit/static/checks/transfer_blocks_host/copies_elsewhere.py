@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 
 from perfaudit.records import NamedTuple
+from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part, batch_part
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.batch_parts import Part, batch_part, viewed_tensor, without_variable
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere
+from perfaudit.static.understanding.same_memory import viewed_tensor, without_variable
 from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import assigned_value
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.batch_parts import Part
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.no_grad import in_no_grad

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part, batch_part
 from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import copies_of
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
-from perfaudit.static.understanding.batch_parts import Part, batch_part
 from perfaudit.static.understanding.calls_by_name import calls_in_importers
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 

@@ -6,17 +6,13 @@ import ast
 from collections.abc import Callable
 from math import inf
 
+from perfaudit.static.checks.transfer_blocks_host.batch_iterators import iterator_asked
+from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
-from perfaudit.static.understanding.batch_parts import (
-    VARIABLE,
-    Part,
-    iterator_asked,
-    reaching,
-    viewed_tensor,
-    without_variable,
-)
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.loaders import argument_for
+from perfaudit.static.understanding.reaching import reaching
+from perfaudit.static.understanding.same_memory import VARIABLE, viewed_tensor, without_variable
 from perfaudit.static.understanding.values import assigned_value
 
 _FORM = {"shape", "dtype", "device", "ndim", "is_cuda", "layout"}

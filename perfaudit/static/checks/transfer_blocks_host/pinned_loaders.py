@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.transfer_blocks_host.batch_iterators import unseen_takes
+from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
+from perfaudit.static.checks.transfer_blocks_host.host_tensors import holds_tensors, is_made_on_host
 from perfaudit.static.project.loader_marks import (
     ASKED_TO_PIN,
     PINNED_BY_PARAMETER,
@@ -16,12 +19,6 @@ from perfaudit.static.project.loader_marks import (
 )
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
-from perfaudit.static.understanding.batch_parts import (
-    Part,
-    holds_tensors,
-    is_made_on_host,
-    unseen_takes,
-)
 from perfaudit.static.understanding.defaults import default_expression
 from perfaudit.static.understanding.elsewhere import method_meant
 from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passes, unseen_passes
