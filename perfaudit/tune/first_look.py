@@ -85,7 +85,7 @@ def is_clear(bout: Bout, variant: Variant) -> bool:
     if bout.look is None:
         return False
     found = bout.look.interval(variant.key)
-    return found[2] <= CLEARLY if found is not None else _is_always_faster(bout.look.log_ratios.get(variant.key, []))
+    return (found is not None and found[2] <= CLEARLY) or _is_always_faster(bout.look, variant.key)
 
 
 def can_choose(raced: Raced) -> bool:
@@ -95,7 +95,7 @@ def can_choose(raced: Raced) -> bool:
         return False
     logs = _logs_of_rivals(raced, still)
     best = min(still, key=lambda key: statistics.median(logs[key]))
-    return _is_always_faster(raced.log_ratios[best]) and all(
+    return _is_always_faster(raced, best) and all(
         _loss_expected(logs[best], logs[other]) <= CHOOSING_LOSS for other in still if other != best
     )
 
@@ -129,8 +129,17 @@ def _loss_expected(mine: Sequence[float], other: Sequence[float]) -> float:
     return error * normal.pdf(z) + mean * normal.cdf(z)
 
 
-def _is_always_faster(log_ratios: Sequence[float]) -> bool:
-    return len(log_ratios) >= CHOOSING_QUADS and max(log_ratios) <= math.log(CLEARLY)
+def _is_always_faster(raced: Raced, key: str) -> bool:
+    """Whether a setting was clearly faster in each of its quads: than the user's steps beside it, or than all of these.
+
+    Than all of them where its own steps scatter less: of steps that wait for uneven data, the two beside a quad may be short.
+    """
+    logs, base = raced.log_ratios.get(key, []), raced.seconds_per_step
+    if len(logs) < CHOOSING_QUADS:
+        return False
+    own = [math.log(seconds / base) for seconds in raced.entrants[key].seconds] if base else []
+    told = min((logs, own), key=statistics.variance) if len(own) == len(logs) else logs
+    return max(told) <= math.log(CLEARLY)
 
 
 def known_seconds(bout: Bout) -> dict[str, float]:

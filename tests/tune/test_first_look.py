@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from perfaudit.measure.ledger import Block, Generation, Pair
 from perfaudit.measurements import Comparison
 from perfaudit.report import Report
 from perfaudit.tune.bout import Bout, variant_of
-from perfaudit.tune.first_look import can_choose, is_raced_in_place
+from perfaudit.tune.first_look import can_choose, is_clear, is_raced_in_place
 from perfaudit.tune.outcome import TOO_SHORT, UNDECIDED, winner_of
 from perfaudit.tune.race_results import Raced, Seen
 from perfaudit.tune.race_so_far import Lineup
@@ -344,6 +345,36 @@ def test_rivals_are_told_apart_by_their_own_steps_where_those_of_the_users_code_
 ) -> None:
     raced = Raced({key: Seen(3, "", None, seconds.get(key, ())) for key in UNEVEN}, log_ratios=UNEVEN)
     assert can_choose(raced) is chooses
+
+
+@pytest.mark.parametrize(
+    ("logs", "seconds", "base", "chooses"),
+    [
+        (
+            [-1.5, 0.1, -1.4],
+            (0.020, 0.021, 0.020),
+            0.075,
+            True,
+        ),  # a short step of the user's code lay beside the second
+        ([-1.5, 0.1, -1.4], (0.020, 0.021, 0.020), 0.024, False),
+        ([-1.5, 0.1, -1.4], (0.020, 0.080, 0.010), 0.075, False),  # its own steps are as uneven
+        ([-1.5, 0.1, -1.4], (), 0.075, False),
+        ([-1.5, 0.1, -1.4], (0.020, 0.021, 0.020), None, False),
+        ([-0.5, -0.5, -0.5], (0.020, 0.080, 0.010), 0.012, True),
+    ],
+)
+def test_a_large_gain_is_seen_beside_uneven_steps_of_the_users_code(
+    logs: list[float], seconds: tuple[float, ...], base: float | None, chooses: bool
+) -> None:
+    raced = Raced({"2 workers": Seen(3, "", None, seconds)}, log_ratios={"2 workers": logs})
+    raced.base = {"steps": 4, "wall": 4 * base, "counted": 4 * base} if base else {}
+    assert can_choose(raced) is chooses
+    look = Bout("sizes", survey_of(), variant_of("threads", {"threads": 1}), look=raced)
+    assert is_clear(look, replace(look.base, key="2 workers")) is chooses
+    raced.entrants["2 workers"] = Seen(3, "", (0.5, 0.2, 0.9), seconds)  # an interval that is too wide to show it
+    assert is_clear(look, replace(look.base, key="2 workers")) is chooses
+    raced.entrants["2 workers"] = Seen(3, "", (0.5, 0.4, 0.85), seconds)
+    assert is_clear(look, replace(look.base, key="2 workers"))
 
 
 def test_of_rivals_beside_uneven_steps_the_fastest_is_raced(
