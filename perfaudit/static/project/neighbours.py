@@ -129,12 +129,17 @@ class Neighbours(ImportedNames):
                 yield source
 
     def some_file(
-        self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None
+        self,
+        mark: str,
+        fact: Callable[[Source], bool],
+        needed: Callable[[Source], bool] | None = None,
+        apart: Callable[[Source], bool] | None = None,
     ) -> str:
         """The path of another file of this project that carries the mark and of which the fact holds; "" if none.
 
         Of the same program, or below the same top; a scan may hold projects that know nothing of each other. needed: see
-        `FileFacts.first_where`.
+        `FileFacts.first_where`. apart: a fact of scripts; one that nobody imports, and that does not import this file, does not
+        count.
         """
         self.asked.marks.add(mark)
         self.asked.imports = True
@@ -144,7 +149,18 @@ class Neighbours(ImportedNames):
             return ""
         together = project.graph.importers(self._path) | project.graph.program(self._path)
         together |= project.below_top_of(self._folder)
-        return project.facts.first_where(fact, marked & together & ~project.only(self._path), needed)
+        files = marked & together & ~project.only(self._path)
+        while found := project.facts.first_where(fact, files, needed):
+            if apart is None or not self._is_apart(found, apart):
+                return found
+            files &= ~project.only(found)
+        return ""
+
+    def _is_apart(self, path: str, apart: Callable[[Source], bool]) -> bool:
+        graph, only = self._project.graph, self._project.only
+        if graph.importers(path) & ~only(path) or graph.imported_by(path) & only(self._path):
+            return False
+        return bool(self._project.facts.first_where(apart, only(path)))
 
     def some_relative(
         self, mark: str, fact: Callable[[Source], bool], needed: Callable[[Source], bool] | None = None

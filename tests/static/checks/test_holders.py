@@ -143,3 +143,25 @@ def test_a_loop_in_another_file(tmp_path: Path, net: str, other: str, has_edit: 
     source = Source("net.py", path.read_text(), neighbours=Project(sorted(tmp_path.glob("*.py"))).seen_from(path))
     found = run_checks(source, all_rules(), frozenset(["PA201"]))
     assert [bool(finding.fix and finding.fix.edits) for finding in found] == [has_edit]
+
+
+@pytest.mark.parametrize(
+    ("script", "train", "has_edit"),
+    [
+        ("args = parser.parse_args()\n", "", True),  # a script of its own, as one of a collection has it
+        ("args = parser.parse_args()\n", "import other\n", False),
+        ("from net import Net\nargs = parser.parse_args()\n", "", False),
+        ("def main():\n    args = parser.parse_args()\n", "", False),  # which somebody may load by its name
+        ("", "", False),
+    ],
+)
+def test_an_initialiser_of_any_model_in_a_script(tmp_path: Path, script: str, train: str, has_edit: bool) -> None:
+    imports = "import argparse\nimport torch\nfrom torch import nn\nparser = argparse.ArgumentParser()\n"
+    initialiser = "\n\ndef initialize_weights(net):\n    for m in net.modules():\n        m.bias.data.zero_()\n"
+    (tmp_path / "net.py").write_text(imports + NET.format(base="nn.Module"))
+    (tmp_path / "other.py").write_text(imports + script + initialiser)
+    (tmp_path / "train.py").write_text(f"from net import Net\n{train}print(Net())\n")
+    files = [tmp_path / name for name in ("net.py", "other.py", "train.py")]
+    neighbours = Project(files, folders=[tmp_path]).seen_from(files[0])
+    found = run_checks(Source("net.py", files[0].read_text(), neighbours), all_rules(), frozenset(["PA201"]))
+    assert [bool(finding.fix and finding.fix.edits) for finding in found] == [has_edit]

@@ -355,6 +355,18 @@ def sets_biases(source: Source) -> bool:
     )
 
 
+def reads_its_command_line(source: Source) -> bool:
+    """Whether a file reads the arguments of the command line as it is run, so that it is a script and no module of others."""
+    return any(
+        all(
+            isinstance(around, (ast.Assign, ast.Expr, ast.Call, ast.Attribute, ast.Module))
+            for around in source.ancestors(call)
+        )
+        for call in source.calls(".parse_args")
+        if not call.args and not call.keywords
+    )
+
+
 def _sets_biases(source: Source, kind: str, of_own: bool | None) -> bool:
     return any(
         isinstance(owner, ast.Name)

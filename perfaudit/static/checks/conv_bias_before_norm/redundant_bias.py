@@ -10,6 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
     first_value_of_bias,
     freezes_norms,
+    reads_its_command_line,
     sets_biases,
     sets_biases_of,
     unseen_initialiser,
@@ -365,11 +366,14 @@ def _is_own_in_init(source: Source, call: ast.Call) -> bool:
 def _initialised_elsewhere(source: Source, kind: str) -> str:
     """Another file that sets the bias of layers and may meet this one; "" if none.
 
-    A class that goes through its own layers meets those of files that it imports, or of a class derived from it.
+    A class that goes through its own layers meets those of files that it imports, or of a class derived from it. A script that
+    nobody imports meets those of the files that it imports.
     """
     if source.neighbours is None:
         return ""
-    any_model = source.neighbours.some_file("bias", sets_biases_of(kind, of_own=False), sets_biases)
+    any_model = source.neighbours.some_file(
+        "bias", sets_biases_of(kind, of_own=False), sets_biases, apart=reads_its_command_line
+    )
     return any_model or source.neighbours.some_relative("bias", sets_biases_of(kind, of_own=True), sets_biases)
 
 
