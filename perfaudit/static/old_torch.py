@@ -56,7 +56,7 @@ def _needs(source: Source, mark: str) -> bool:
 
 
 def imports_what_raises(source: Source) -> bool:
-    """Whether a file that this one imports indexes a loss without dimensions, which raises in every torch since 0.5.
+    """Whether a file that this one imports indexes a loss without dimensions, which raises in every torch since 1.0.
 
     Where this one reads a loss as torch has it since 0.4, what indexes one elsewhere is no part of its training.
     """
@@ -75,7 +75,7 @@ def _runs_before_1_0(source: Source) -> bool:
 @functools.lru_cache(maxsize=4)  # asked for each finding
 def raises_since_1_1(source: Source) -> bool:
     """Whether the file indexes a loss or sum without dimensions (`loss.data[0]`) or unpacks a packed sequence into two: errors in
-    every torch since 0.5, and 1.1.
+    every torch since 1.0, and 1.1.
     """
     if ".data[0]" in source.text and any(_is_indexed_loss(node) for node in source.nodes(ast.Subscript)):
         return True

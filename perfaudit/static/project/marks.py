@@ -35,7 +35,7 @@ _HOOK_WORDS = (b"register_forward", b"register_full_backward", b"register_backwa
 OLD_TORCH = "old torch"
 # Of these, what no torch with autocast in bfloat16, from 1.10 on, has: all but `torch._six`, which went with 2.0.
 BEFORE_AUTOCAST = "torch before autocast"
-# A loss that is indexed without dimensions, which raises in every torch since 0.5.
+# A loss that is indexed without dimensions, which raises in every torch since 1.0.
 INDEXED_LOSS = "indexed loss"
 # Marks that every file's first look has, so that any file may ask for them.
 FIRST_LOOK = frozenset({OLD_TORCH, BEFORE_AUTOCAST, INDEXED_LOSS, "accelerator"})
