@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static.checks.loss_accumulates_graph.additions import addition, loss_terms, put_into_list
-from perfaudit.static.checks.loss_accumulates_graph.parts import parts_beside, summands_made
+from perfaudit.static.checks.loss_accumulates_graph.parts import parts_beside
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -35,7 +35,6 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
         losses = backpropagated_names(source, step.loop) | returned
         yield from _handed_over(source, step, losses, returned)
         parts = parts_beside(source, step, losses)
-        made: frozenset[str] | None = None
         for statement in walk(step.loop):
             target, added = addition(statement)
             is_listed = target is None
@@ -48,10 +47,7 @@ def loss_accumulates_graph(source: Source, module: ast.Module) -> Iterator[Seen]
             ):
                 continue
             terms = _tensors(source, loss_terms(added, losses), step.loop, returned)
-            beside = [] if terms else [*loss_terms(added, parts)]
-            if not (terms or beside) and any(True for _ in loss_terms(added, losses)):
-                made = summands_made(source, step, losses) if made is None else made
-                beside = [*loss_terms(added, made)]
+            beside = () if terms else [*loss_terms(added, parts)]
             if not (terms or beside) or key(target) in losses or in_no_grad(source, target):
                 continue
             # Imported here: most loops add up no losses.

@@ -1,9 +1,8 @@
-"""Parts of a loss, that a call gives beside it or that it is added up of."""
+"""Parts of a loss that a call gives beside it."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
 
 from perfaudit.static.checks.loss_accumulates_graph.tensors import binds, bound_value, is_number
 from perfaudit.static.source import Loop, Source
@@ -28,33 +27,6 @@ def parts_beside(source: Source, step: StepLoop, losses: set[str] | frozenset[st
             parts = _parts_returned(there, place, len(names))
             found |= {name for n, name in enumerate(names) if n in parts and _is_bound_once(step.loop, name)}
     return frozenset(found - losses)
-
-
-def summands_made(source: Source, step: StepLoop, losses: set[str] | frozenset[str]) -> frozenset[str]:
-    """Losses by their names that calls make and that the loss is added up of: `fit` of `(fit_loss + penalty_loss).backward()`."""
-    nodes = [*ast.walk(step.loop)]
-    bound = Counter(node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and len(node.targets) == 1:
-            is_loss = target.id in losses and "loss" in target.id.lower() and bound[target.id] == 1
-            if is_loss and isinstance(node.value, ast.Call) and not is_number(source, node.value):
-                found |= {target.id} if _may_give_tensor(source, node.value) else set()
-    return frozenset(found)
-
-
-def _may_give_tensor(source: Source, call: ast.Call) -> bool:
-    """Whether no return of the function that a call runs, as far as that is in sight, gives a number."""
-    there = function_run(source, call)
-    if there is None:
-        return True
-    returned = [node.value for node in ast.walk(there.function) if isinstance(node, ast.Return)]
-    return not any(
-        value is None or is_number(there.source, made)
-        for value in returned
-        for made in (value, *(_values_of(there, value) if value is not None else ()))
-        if made is not None
-    )
 
 
 def _is_bound_once(root: Loop, name: str) -> bool:
