@@ -441,7 +441,11 @@ def test_the_file_that_is_run_may_turn_tf32_on_for_a_training_that_it_imports(
         ("evaluate_net.py", "torch.backends.cudnn.benchmark = True", 0),
         ("options.py", "def read():\n    torch.backends.cudnn.benchmark = True", 0),
         ("options.py", "def read():\n    # torch.backends.cudnn.benchmark = False\n    pass", 1),
+        ("options.py", "def read():\n    # cudnn.deterministic = True\n    # cudnn.benchmark = False\n    pass", 1),
         ("options.py", "def read():\n    # torch.backends.cudnn.benchmark = True\n    pass", 0),
+        ("options.py", "def read():\n    # torch.backends.cudnn.benchmark = False: crops differ in size\n    pass", 0),
+        ("options.py", "def read():\n    # crops differ in size\n    # cudnn.benchmark = False\n    pass", 0),
+        ("options.py", "def read():\n    # cudnn.benchmark was tried here: crops differ in size\n    pass", 0),
     ],
 )
 def test_a_file_decides_on_cudnn_where_it_says_so_and_the_training_runs_it(

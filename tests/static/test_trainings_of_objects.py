@@ -135,6 +135,8 @@ IN_A_ROW = SEEDED.replace("fix_seed(3)", "for set_seed in (random.seed, torch.ma
     [
         (SEEDS, SEEDED, True),
         (SEEDS + "    torch.backends.cudnn.deterministic = True\n", SEEDED, False),
+        (SEEDS + "    # torch.backends.cudnn.deterministic = True\n", SEEDED, True),
+        (SEEDS + "    # with cudnn.benchmark off, or runs differ\n", SEEDED, False),
         (SEEDS + "    pytorch_seed(seed)\n", SEEDED, False),  # which may set it
         (SEEDS, SEEDED.replace("from gan", "from toolbox"), False),
         (SEEDS, IN_A_ROW, True),

@@ -20,7 +20,7 @@ from perfaudit.static.project.batch_shapes import (
     marks_of_collation,
 )
 from perfaudit.static.project.frameworks import running_frameworks
-from perfaudit.static.project.program_marks import SEEDED
+from perfaudit.static.project.program_marks import SEEDED, without_flags_taken_out
 from perfaudit.static.registry import Proposal, Seen, check
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.called_functions import called_function, callers
@@ -94,7 +94,6 @@ _FLAGS = regex(r"cudnn|determinis|benchmark|reproducib")
 _SETS_FLAGS = regex(
     r"cudnn\.|deterministic_algorithms|set_determin|reproducib"
 )  # no import, no `act(x, deterministic=True)`
-_OFF = regex(r"[ \t]*=[ \t]*False\b")
 _SEEDS = regex(r"seed|determinis|reproducib")
 _EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
 _OF_TESTS = regex(r"(^|_)(test|val|valid|validation|eval|dev|infer(ence)?)")
@@ -166,12 +165,12 @@ def trainer_of_lightning(source: Source, call: ast.Call) -> Iterator[Seen]:
 def _counts(source: Source, mention: re.Match[str]) -> bool:
     """Whether a word says that somebody decided: in a comment only of the flag itself, which was tried, it seems.
 
-    One that would turn it off is none that was tried.
+    One that would turn it off, with no word beside it, is none that was tried.
     """
     if any(source.span(text).start <= mention.start() < source.span(text).end for text in _texts_of_options(source)):
         return False
     is_flag = source.text[: mention.start()].endswith("cudnn.") and mention[0] == "benchmark"
-    is_flag = is_flag and not _OFF.match(source.text, mention.end())
+    is_flag = is_flag and without_flags_taken_out(source.text)[mention.start()] != " "
     return is_flag or source.code[mention.start() : mention.end()] == mention[0]
 
 
@@ -402,8 +401,8 @@ def _only_seeds(source: Source, called: ast.expr) -> bool:
     if found is not None:
         there, function = found
         inner = [_last_name(call) for call in ast.walk(function) if isinstance(call, ast.Call)]
-        span = there.span(function)
-        if _FLAGS.search(there.code[span.start : span.end]) or _SETS_FLAGS.search(there.code):
+        span, said = there.span(function), without_flags_taken_out(there.text)
+        if _FLAGS.search(said[span.start : span.end]) or _SETS_FLAGS.search(said):
             return False
         return all(name in SEEDING or "seed" not in name for name in inner)
     bindings = source.lookup(called) if isinstance(called, ast.Name) else []

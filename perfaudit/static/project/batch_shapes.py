@@ -15,10 +15,9 @@ _WORDS = (
 # Progressive growing or resizing; score_sde has an option by the bare word for how its model is built.
 _WHAT_PROGRESSES = r"[_ -]?(?:grow|resiz|size|train|learn|gan|image|patch|res_|scal)"
 PROGRESSIVE = rf"progressive(?={_WHAT_PROGRESSES})"  # in any case
-# Words in the text of an option, that one, one that names a discriminator (`--netD`), padded targets of a loss and a histogram
-# that is shown say nothing of the batches.
+# Words in the text of an option, that one, padded targets of a loss and a histogram that is shown say nothing of the batches.
 _BESIDE = regex(
-    rb"[\"']--net_?D[\"'][^\n]*+|\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|\bhist\w{0,20}\.bucket|"
+    rb"\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|\bhist\w{0,20}\.bucket|"
     + rf"(?i:progressive(?!{_WHAT_PROGRESSES}))".encode()
 )
 _AUDIO = (b"torchaudio", b"librosa")  # clips differ in length, unless a loader stacks them as they are
@@ -29,6 +28,14 @@ SEVERAL_SIZES = (
     r"(?![a-z_ ]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight))"
 )
 _SEVERAL_SIZES = regex(SEVERAL_SIZES.encode())
+# The same of a discriminator, by an option (`--netD`) or in its text, says nothing of them either.
+_OF_DISCRIMINATOR = regex(
+    rb"[\"']--net_?D[\"'][^\n]*+|\bhelp\s*=\s*(?:\"[^\"\n]*?discriminat[^\"\n]*+\"|'[^'\n]*?discriminat[^'\n]*+')"
+)
+# What a comment, too, may say of them alone: `# multi-scale training`.
+_SEVERAL_IN_TRAINING = regex(
+    rb"multi[_ -]?scale[_ -]{1,3}(?:train|test|input|image|img|crop|resiz|augment|batch|sampl|data)"
+)
 _OF_FEATURES = regex(rb"\bmulti_?scale\w{0,20}\s*=\s*torch\.(?:cat|stack)\(")  # of one batch, on several scales
 # A function that makes batches, and in it the length of the longest sample.
 _PADS = regex(
@@ -58,8 +65,9 @@ def marks_of_shapes(data: bytes) -> set[str]:
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
     if b"multi" in data and _SEVERAL_SIZES.search(data):
-        code = _BESIDE.sub(b"", without_comments(data))
-        if _SEVERAL_SIZES.search(code) and not _OF_FEATURES.search(code):
+        code = _OF_DISCRIMINATOR.sub(b"", without_comments(data))
+        is_said = _SEVERAL_IN_TRAINING.search(data) or _SEVERAL_SIZES.search(code)
+        if is_said and not _OF_FEATURES.search(data):
             marks.add("sizes change")
     if b".reshape(" in data and _ONE_IMAGE.search(data):
         marks.add("sizes change")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable
 
 from perfaudit.expressions import regex
-from perfaudit.static.bare_code import without_comments
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.project.batch_shapes import COLLATES, STACKS_ONLY, marks_of_shapes
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
@@ -19,7 +18,15 @@ _CUDNN_IMPORTED = regex(
     rb"^[ \t]*(?:import[ \t]+torch\.backends\.cudnn\b[^\n;]*|from[ \t]+torch\.backends[ \t]+import[ \t]+cudnn\b[^\n;]*)$",
     re.MULTILINE,
 )
-_TRIED = regex(rb"#[^\n]*cudnn\.benchmark[ \t]*=[ \t]*True")
+# A flag that somebody has taken out: comments of nothing but such statements, one below the other. `benchmark = True` is none,
+# as it was tried, it seems; nor is one with words beside it, which may say why.
+_TAKEN_OUT = (
+    r"[ \t]*#[# \t]*(?:(?:torch\.)?(?:backends\.)?cudnn\."
+    r"(?:benchmark[ \t]*=[ \t]*False|(?:deterministic|enabled)[ \t]*=[ \t]*(?:True|False))"
+    r"|torch\.use_deterministic_algorithms\([ \t]*(?:mode=)?(?:True|False)[ \t]*\))[ \t;]*$"
+)
+_COMMENTS = regex(r"(?:^[ \t]*#[^\n]*(?:\n|\Z))+", re.MULTILINE)
+_IS_TAKEN_OUT = regex(rf"(?:{_TAKEN_OUT})(?:\n(?:{_TAKEN_OUT}))*\n?\Z", re.MULTILINE)
 _EVALUATES = regex(r"(^|_)(test|eval|evaluate|val|valid|validate|infer|inference|demo|predict)(_|\.py$)")
 _IN_FUNCTION = regex(rb"^[ \t][^\n]*$", re.MULTILINE)
 _TF32 = (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision")
@@ -70,7 +77,18 @@ _LOOKS = {mark: look for look, marks in _FOUND_BY for mark in marks}
 
 
 def _decides_algorithms(data: bytes, name: str) -> bool:
-    """Whether a file says something of cuDNN's algorithms: in a comment only the flag itself, which was tried, it seems."""
-    code = _CUDNN_IMPORTED.sub(b"", data if _TRIED.search(data) else without_comments(data))
+    """Whether a file says something of cuDNN's algorithms, be it in a comment, other than by a flag that is taken out."""
+    code = _CUDNN_IMPORTED.sub(b"", data)
+    if b"#" in data:
+        code = without_flags_taken_out(code.decode("utf-8", "replace")).encode("utf-8", "replace")
     code = _IN_FUNCTION.sub(b"", code) if _EVALUATES.search(name) else code
     return any(word in code for word in _CUDNN)
+
+
+def without_flags_taken_out(text: str) -> str:
+    """A text with the comments blank in which somebody has taken out flags of cuDNN, and says nothing else."""
+
+    def blank(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match[0]) if _IS_TAKEN_OUT.match(match[0]) else match[0]
+
+    return _COMMENTS.sub(blank, text) if "#" in text else text

@@ -25,6 +25,8 @@ from perfaudit.static.project.batch_shapes import marks_of_shapes
         "img = img.reshape(1, 3, img.shape[0], img.shape[1])",
         "loader = make_loader(multi_scale=True)  # multi_scale",
         "parser.add_argument('--train', default='multiscale')",
+        "parser.add_argument('--ms', action='store_true', help='multi-scale')",
+        "if args.ms:  # multi-scale training",
     ],
 )
 def test_batches_grow(text: str) -> None:
@@ -46,6 +48,7 @@ def test_batches_grow(text: str) -> None:
         "targets = pad_sequence(targets)",
         "loss = distance(a, b)  # multi-scale",
         "parser.add_argument('--netD', type=str, default='multiscale', help='(n_layers|multiscale|image)')",
+        "parser.add_argument('--num_D', help='number of discriminators to be used in multiscale')",
     ],
 )
 def test_a_word_that_says_nothing_of_batches(text: str) -> None:
