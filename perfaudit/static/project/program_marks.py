@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from perfaudit.expressions import regex
+from perfaudit.static.bare_code import without_comments
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.project.batch_shapes import COLLATES, STACKS_ONLY, marks_of_shapes
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
@@ -13,6 +14,7 @@ from perfaudit.static.project.frameworks import marks_of_frameworks
 from perfaudit.static.project.precision_marks import marks_of_precision
 
 _CUDNN = (b"cudnn", b"deterministic_algorithms", b"set_determin", b"reproducib", b"seed_everything")
+_NAMED = ("cudnn", "deterministic_algorithms")
 # An import decides nothing by itself, nor does a function of a file that only evaluates by its name.
 _CUDNN_IMPORTED = regex(
     rb"^[ \t]*(?:import[ \t]+torch\.backends\.cudnn\b[^\n;]*|from[ \t]+torch\.backends[ \t]+import[ \t]+cudnn\b[^\n;]*)$",
@@ -77,12 +79,14 @@ _LOOKS = {mark: look for look, marks in _FOUND_BY for mark in marks}
 
 
 def _decides_algorithms(data: bytes, name: str) -> bool:
-    """Whether a file says something of cuDNN's algorithms, be it in a comment, other than by a flag that is taken out."""
+    """Whether a file says something of cuDNN's algorithms: in a comment only by their name, and not by a flag taken out."""
     code = _CUDNN_IMPORTED.sub(b"", data)
-    if b"#" in data:
-        code = without_flags_taken_out(code.decode("utf-8", "replace")).encode("utf-8", "replace")
     code = _IN_FUNCTION.sub(b"", code) if _EVALUATES.search(name) else code
-    return any(word in code for word in _CUDNN)
+    bare = without_comments(code)
+    if any(word in bare for word in _CUDNN):
+        return True
+    said = without_flags_taken_out(code.decode("utf-8", "replace"))
+    return any(word in said for word in _NAMED)
 
 
 def without_flags_taken_out(text: str) -> str:
