@@ -72,6 +72,16 @@ _FEWEST = 16  # channels: fewer are those of images
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
 _NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
 _OF_NOISE = regex(rb"latent|noise|^n?z_?dim")  # what a generator is given: few numbers in front of wide layers
+_GETS_NOISE = regex(rb"(?i:generator|decoder)")  # a class by this name, and no other
+_BUILDS_GENERATOR = regex(rb"\b\w*Generator\(")
+_IN_CLASS = regex(rb"^class[ \t]+(\w+)", re.MULTILINE)
+_TENSORS = regex(rb"(?:\w*Tensor|Variable)$")
+# The call that a place is an argument of, directly: its name, and what it is given before. One that builds something has a
+# name of a class or a layer.
+_CALLED = regex(rb"([A-Za-z_]\w*)\((?:[^()]|\([^()]*+\))*+$")
+_BUILDS = regex(rb"[A-Z]|\w*(?:conv|block|layer|linear|norm)")
+_IS_ARGUMENT = regex(rb"(?:[(,]|[(,]\s*\w+\s*=)\s*$")
+_CALL_REACH = 300  # bytes before a place in which its call is looked for
 _ATTENTION = regex(rb"[Aa]ttention|[Tt]ransformer")
 
 
@@ -83,7 +93,7 @@ def marks_of_width(data: bytes) -> set[str]:
         marks.add(LAYERS)
     wide = {_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)}
     narrow = {
-        _width(data, match.start(), beside=_OF_NOISE) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)
+        _width(data, match.start(), without_noise=True) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)
     }
     # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head.
     is_wide = bool(wide & {"convolution", "layer"}) or _has_wide_product(data) or _has_wide_level(data)
@@ -101,6 +111,8 @@ def _has_wide_product(data: bytes) -> bool:
         if named := _MULTIPLIED.search(data[max(match.start() - _NAME_REACH, 0) : match.start()]):
             factors[named[1]] = max(factors.get(named[1], 0), int(match[1]))
     for match in islice(_FACTOR_FIRST.finditer(data), _MAX_NUMBERS):
+        if not _is_built_with(data, match.start()):
+            continue
         factors[match[2]] = max(factors.get(match[2], 0), int(match[1]))
     has_power = b"**" in data
     for match in islice(_POWER.finditer(data), _MAX_NUMBERS) if has_power else ():
@@ -138,17 +150,41 @@ def _has_wide_level(data: bytes) -> bool:
     return bool(widths) and min(widths) * min(factors) >= _WIDE
 
 
-def _width(data: bytes, at: int, beside: re.Pattern[bytes] | None = None) -> str:
+def _is_built_with(data: bytes, at: int) -> bool:
+    """Whether the place is an argument of a call that builds something: `Block(8 * features)`, `conv(out_channels=8 * n)`."""
+    before = data[max(at - _CALL_REACH, 0) : at]
+    called = _CALLED.search(before) if _IS_ARGUMENT.search(before) else None
+    return called is not None and _BUILDS.match(called[1]) is not None
+
+
+def _is_noise(data: bytes, name: bytes) -> bool:
+    """Whether a name is by its word that of the noise which a generator or decoder gets, and no other class of the text.
+
+    Where none gets it, the text builds a generator, which has it by default.
+    """
+    if not _OF_NOISE.search(name.lower()):
+        return False
+    getters = set()
+    for match in islice(re.finditer(rb"(?<![A-Za-z0-9_])%s\b" % re.escape(name), data), _MAX_NUMBERS):
+        called = _CALLED.search(data[max(match.start() - _CALL_REACH, 0) : match.start()])
+        if called is not None and called[1][:1].isupper() and not _TENSORS.match(called[1]):
+            getters.add(called[1])
+        elif called is not None and called[1] == b"__init__":
+            getters |= {found[1] for found in [*_IN_CLASS.finditer(data, 0, match.start())][-1:]}
+    return all(_GETS_NOISE.search(g) for g in getters) if getters else _BUILDS_GENERATOR.search(data) is not None
+
+
+def _width(data: bytes, at: int, *, without_noise: bool = False) -> str:
     """Whether the number there is given to a "convolution" or another "layer", or is "named" as a width; "" for neither.
 
-    beside: names that count as none.
+    without_noise: what a generator gets as noise is none.
     """
     before = data[max(at - _REACH, 0) : at]
     if before.rpartition(b"\n")[2].lstrip().startswith(b"#"):
         return ""
     if named := _NAMED.search(before):
-        name = named[1].lower()
-        return "" if _NO_WIDTH.search(name) or (beside is not None and beside.search(name)) else "named"
+        is_none = _NO_WIDTH.search(named[1].lower()) or (without_noise and _is_noise(data, named[1]))
+        return "" if is_none else "named"
     if given := _GIVEN.search(before):
         return "convolution" if given[0].lower().startswith(b"conv") else "layer"
     return ""
