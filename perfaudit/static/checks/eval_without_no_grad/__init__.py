@@ -16,6 +16,7 @@ from perfaudit.static.checks.eval_without_no_grad.frozen import (
     may_be_frozen,
     records_nothing,
 )
+from perfaudit.static.checks.eval_without_no_grad.hooks import keeps_by_hook
 from perfaudit.static.checks.eval_without_no_grad.kept_models import classes_kept
 from perfaudit.static.checks.eval_without_no_grad.model_classes import classes_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.model_ways import ways_to_run
@@ -36,6 +37,8 @@ from perfaudit.static.understanding.raises_today import raises_today
 @check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict", "torch.load"))
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     found = _seen_in(source).get(id(call), ())
+    if found and keeps_by_hook(source):
+        return
     # A torch from before 1.0 may have no `no_grad` yet.
     yield from (seen._replace(hint=True) if raises_today(source, seen.node) else seen for seen in found)
 

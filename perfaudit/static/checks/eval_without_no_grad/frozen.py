@@ -15,7 +15,7 @@ from perfaudit.static.understanding.backward import updates_weights
 from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD, SET_GRAD
-from perfaudit.static.understanding.values import argument, assigned_value, is_false, resolve
+from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve
 
 _OF_NORMS = regex(r"[._]?(bn|(batch_?|layer_?)?norm|bias)\d*[._]?", re.IGNORECASE)
 
@@ -27,7 +27,8 @@ def _frozen_modules(source: Source) -> frozenset[str] | None:
     for node in source.nodes(ast.Attribute):
         if node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
             value = assigned_value(source, node)
-            if isinstance(value, ast.Constant) and value.value is True:
+            is_asked = isinstance(value, ast.Constant) and value.value is True
+            if is_asked and (_is_parameter(source, node.value) or _is_attacked(source, node.value)):
                 continue  # trained again, or the input of an attack: it freezes nothing
             if _is_read_from_file(source, node.value) or _is_of_norms(source, node):
                 continue
@@ -76,6 +77,36 @@ def _models_in(over: ast.expr) -> set[str]:
         over = over.func.value
     name = dotted_name(over)
     return {f"{name}.[]"} if name else set()
+
+
+def _is_parameter(source: Source, node: ast.expr) -> bool:
+    """Whether a name is a parameter of a module, in a loop over them."""
+    return isinstance(node, ast.Name) and bool(_whose(source, node)) and _whose(source, node) != node.id
+
+
+def _is_attacked(source: Source, node: ast.expr) -> bool:
+    """Whether a name is bound in a function, which runs a backward pass itself and neither gives back nor keeps what it names."""
+    function = enclosing_function(source, node)
+    if function is None or not isinstance(node, ast.Name):
+        return False
+    inside = [*walk(function)]
+    same = [part for part in inside if isinstance(part, ast.Name) and part.id == node.id]
+    is_local = any(isinstance(part.ctx, ast.Store) for part in same)
+    runs_backward = any(isinstance(part, ast.Call) and last_name(part.func) == "backward" for part in inside)
+    return (
+        is_local
+        and runs_backward
+        and not any(isinstance(part.ctx, ast.Load) and _is_kept(source, part) for part in same)
+    )
+
+
+def _is_kept(source: Source, name: ast.Name) -> bool:
+    """Whether what a name stands for is given back or put somewhere as it is: `return x`, `self.x = x`, `found.append(x)`."""
+    place: ast.AST | None = source.parent(name)
+    while isinstance(place, (ast.Tuple, ast.List, ast.Dict, ast.Starred, ast.keyword)):
+        place = source.parent(place)
+    is_given = isinstance(place, ast.Call) and last_name(place.func) in ("append", "add", "update", "insert", "extend")
+    return is_given or isinstance(place, (ast.Return, ast.Yield, ast.YieldFrom, ast.Assign))
 
 
 def _is_of_norms(source: Source, node: ast.AST) -> bool:

@@ -14,7 +14,7 @@ from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.no_grad import NO_GRAD
 from perfaudit.static.understanding.same_memory import VARIABLE
-from perfaudit.static.understanding.values import assigned_value, enclosing_function, is_false, resolve
+from perfaudit.static.understanding.values import argument, assigned_value, enclosing_function, is_false, resolve
 
 GRADIENT = regex(
     r"grad(?!_fn)|backward|optim|attack|adversar|perturb|fgsm|pgd|saliency|explain|captum|(^|_)shap(ley)?($|_)|(^|_)cam($|_)|jacobian|hessian|"
@@ -48,7 +48,7 @@ def needs_gradients(source: Source, loop: Loop | Function, model: str) -> bool:
     is_evaluation = around is not None and bool(_EVALUATES.search(around.name.lower()))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)) for node in walk(loop)):
         return True  # the caller would run under no_grad in between
-    learnt = (_optimizers(source) | _asked_for_gradients(source)) - {model}
+    learnt = (_optimizers(source) | _asked_for_gradients(source, around)) - {model}
     for node in [n for root in (loop, *functions) for n in walk(root)]:
         if isinstance(node, (ast.Name, ast.Attribute)) and (
             GRADIENT.search(last_name(node).lower()) or dotted_name(node) in learnt
@@ -82,11 +82,24 @@ def _optimizers(source: Source) -> frozenset[str]:
 
 
 @remember
-def _asked_for_gradients(source: Source) -> frozenset[str]:
-    """What objects of a file keep and ask gradients of: `self.image.requires_grad = True`."""
-    stores = (n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store))
-    kept = ((dotted_name(node.value), assigned_value(source, node)) for node in stores if is_own(node.value))
-    return frozenset(name for name, value in kept if value is None or not is_false(source, value))
+def _asked_for_gradients(source: Source, function: Function | None) -> frozenset[str]:
+    """What a function asks gradients of, or an object anywhere: `x.requires_grad = True`, `self.image.requires_grad_()`."""
+    stores = [n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)]
+    asked = [(node.value, assigned_value(source, node)) for node in stores]
+    for call in source.calls(".requires_grad_"):
+        if isinstance(call.func, ast.Attribute):
+            given = argument(source, call, "requires_grad", 0)
+            asked.append((call.func.value, given if isinstance(given, ast.expr) else None))
+    for keyword in (node for node in source.nodes(ast.keyword) if node.arg == "requires_grad"):
+        made = source.statement(keyword)
+        asked += [(target, keyword.value) for target in (made.targets if isinstance(made, ast.Assign) else ())]
+    names = (
+        dotted_name(node)
+        for node, value in asked
+        if (value is None or not is_false(source, value))
+        and (is_own(node) or enclosing_function(source, node) is function)
+    )
+    return frozenset(name for name in names if name)
 
 
 def _is_only_set_to_zero(source: Source, node: ast.AST) -> bool:
