@@ -81,9 +81,15 @@ def _optimizers(source: Source) -> frozenset[str]:
     )
 
 
-@remember
 def _asked_for_gradients(source: Source, function: Function | None) -> frozenset[str]:
     """What a function asks gradients of, or an object anywhere: `x.requires_grad = True`, `self.image.requires_grad_()`."""
+    asked = _asked_by_function(source)
+    return asked.get(function, frozenset()) | asked.get("self", frozenset())
+
+
+@remember
+def _asked_by_function(source: Source) -> dict[Function | str | None, frozenset[str]]:
+    """The names that gradients are asked of, by the function in which they are; under "self" what objects keep."""
     stores = [n for n in source.nodes(ast.Attribute) if n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)]
     asked = [(node.value, assigned_value(source, node)) for node in stores]
     for call in source.calls(".requires_grad_"):
@@ -93,13 +99,12 @@ def _asked_for_gradients(source: Source, function: Function | None) -> frozenset
     for keyword in (node for node in source.nodes(ast.keyword) if node.arg == "requires_grad"):
         made = source.statement(keyword)
         asked += [(target, keyword.value) for target in (made.targets if isinstance(made, ast.Assign) else ())]
-    names = (
-        dotted_name(node)
-        for node, value in asked
-        if (value is None or not is_false(source, value))
-        and (is_own(node) or enclosing_function(source, node) is function)
-    )
-    return frozenset(name for name in names if name)
+    found: dict[Function | str | None, frozenset[str]] = {}
+    for node, value in asked:
+        if (name := dotted_name(node)) and (value is None or not is_false(source, value)):
+            owner = "self" if is_own(node) else enclosing_function(source, node)
+            found[owner] = found.get(owner, frozenset()) | {name}
+    return found
 
 
 def _is_only_set_to_zero(source: Source, node: ast.AST) -> bool:
