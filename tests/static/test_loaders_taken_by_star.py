@@ -39,6 +39,8 @@ train(Net(), DataLoader(Photos(), 32, num_workers=4, pin_memory=True), optimizer
         (SCRIPT.replace(", pin_memory=True", ""), "def show(x): ...\n", False),
         (SCRIPT, "def train(model, loader, optimizer): ...\n", False),  # of the other file
         (SCRIPT.replace("\ntrain(", "\ntrain = wrap(train)\ntrain("), "def show(x): ...\n", False),
+        (SCRIPT, "__all__ = ['show']\ndef train(model, loader, optimizer): ...\ndef show(x): ...\n", True),
+        (SCRIPT, "__all__ = names()\ndef train(model, loader, optimizer): ...\n", False),
     ],
 )
 def test_a_loader_is_handed_to_what_a_star_import_takes(
@@ -48,6 +50,22 @@ def test_a_loader_is_handed_to_what_a_star_import_takes(
         (tmp_path / name).write_text(text)
     project = Project(sorted(tmp_path.glob("*.py")))
     source = Source("engine.py", ENGINE, project.seen_from(tmp_path / "engine.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
+
+
+@pytest.mark.parametrize(
+    ("engine", "script", "is_told"),
+    [
+        ("__all__ = ['train']\n" + ENGINE, SCRIPT, True),
+        ("__all__ = ['test']\n" + ENGINE, SCRIPT, False),
+        (ENGINE.replace("train(", "_train("), SCRIPT.replace("\ntrain(", "\n_train("), False),
+    ],
+)
+def test_a_star_import_takes_what_a_module_gives(tmp_path: Path, engine: str, script: str, is_told: bool) -> None:
+    for name, text in {"engine.py": engine, "script.py": script, "others.py": ""}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("engine.py", engine, project.seen_from(tmp_path / "engine.py"))
     assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
 
 
@@ -84,6 +102,27 @@ def test_a_loader_is_made_by_what_a_star_import_takes(
 ) -> None:
     for name, text in {"data.py": DATA, "training.py": training, "others.py": others}.items():
         (tmp_path / name).write_text(text)
+    project = Project(sorted(tmp_path.glob("*.py")))
+    source = Source("training.py", training, project.seen_from(tmp_path / "training.py"))
+    assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told
+
+
+@pytest.mark.parametrize(
+    ("data", "others", "name", "is_told"),
+    [
+        ("__all__ = ['get_data']\n" + DATA, "", "get_data", True),
+        (DATA, "__all__ = ('show',)\n" + DATA.replace(", pin_memory=True", ""), "get_data", True),
+        (DATA, "__all__ = []\n__all__ += ['get_data']\n" + DATA, "get_data", False),  # it may give the name or not
+        ("__all__ = ['Photos']\n" + DATA, "", "get_data", False),
+        (DATA.replace("get_data", "_get_data"), "", "_get_data", False),
+    ],
+)
+def test_a_loader_is_made_by_what_a_module_gives_to_a_star_import(
+    tmp_path: Path, data: str, others: str, name: str, is_told: bool
+) -> None:
+    training = TRAINING.replace("get_data", name)
+    for file, text in {"data.py": data, "training.py": training, "others.py": others}.items():
+        (tmp_path / file).write_text(text)
     project = Project(sorted(tmp_path.glob("*.py")))
     source = Source("training.py", training, project.seen_from(tmp_path / "training.py"))
     assert bool(run_checks(source, all_rules(), frozenset(["PA104"]))) is is_told

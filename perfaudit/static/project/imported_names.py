@@ -111,32 +111,37 @@ class ImportedNames:
     def is_taken_by_star(self, name: str, by: Source) -> bool:
         """Whether a file in which something was found takes what this file binds to a name by `from this_file import *`.
 
-        Not where it imports everything from another module behind it that binds the name as well.
+        Not where it imports everything from another module behind it that gives the name as well, or may.
         """
         stars = [n for n in by.nodes(ast.ImportFrom) if n.names[0].name == "*"]
         for star in reversed(stars if name not in by.assigned_names and name not in by.aliases else []):
             path = self._module_file(self._folders[id(by)][1], "." * star.level + (star.module or ""))
-            if path == self._path:
-                return True
             source = self._project.source(path) if path else None
             self.asked.files.update({path} - {""})
-            if source is not None and (name in source.bound_in(source.tree) or name in source.aliases):
-                return False
+            is_given = _is_given_by_star(source, name) if source is not None else False
+            if path == self._path or is_given is not False:
+                return path == self._path and is_given is True
         return False
 
     def bound_by_star(self, name: str, by: Source) -> tuple[Source, list[ast.AST]] | None:
-        """What binds a name that only `from module import *` can have bound in a file: the last such module that has it.
+        """What binds a name that only `from module import *` can have bound in a file: the last such module that gives it.
 
-        by: the file that is scanned, or one in which something was found. None where a package that is installed may bind it.
+        by: the file that is scanned, or one in which something was found. None where a package that is installed may bind it,
+        and where a module may give it or not.
         """
         if name in by.assigned_names or name in by.aliases:
             return None
         asker = by if id(by) in self._folders else None
+        folder = self._folder if asker is None else self._folders[id(asker)][1]
         for star in reversed([n for n in by.nodes(ast.ImportFrom) if n.names[0].name == "*"]):
             module = "." * star.level + (star.module or "")
             joined = module + name if not module.strip(".") else f"{module}.{name}"
-            if found := self.bindings_of(joined, asker):
-                return found
+            path = self._module_file(folder, module)
+            self.asked.files.update({path} - {""})
+            source = self._project.source(path) if path else None
+            is_given = _is_given_by_star(source, name) if source is not None else False
+            if is_given is not False:
+                return self.bindings_of(joined, asker) if is_given else None
             if not self.is_own_module(joined, asker):
                 return None
         return None
@@ -232,6 +237,20 @@ class ImportedNames:
         path = self._project.layout.module_file(folder, dotted)
         self.asked.modules[folder, dotted] = path  # where there is none too: there may be one tomorrow
         return path
+
+
+def _is_given_by_star(source: Source, name: str) -> bool | None:
+    """Whether a module gives a name to `from module import *`; None where its `__all__` is more than one plain list."""
+    if name not in source.bound_in(source.tree) and name not in source.aliases:
+        return False
+    listed = source.bound_in(source.tree).get("__all__", [])
+    if not listed and "__all__" not in source.aliases and not source.reads_of("__all__"):
+        return not name.startswith("_")
+    statement = source.statement(listed[0]) if len(listed) == 1 and not source.reads_of("__all__") else None
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    if not isinstance(value, (ast.List, ast.Tuple)) or not all(isinstance(item, ast.Constant) for item in value.elts):
+        return None
+    return any(isinstance(item, ast.Constant) and item.value == name for item in value.elts)
 
 
 def _last_names(bases: frozenset[str] | None) -> Collection[str]:
