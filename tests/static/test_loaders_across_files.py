@@ -509,3 +509,31 @@ def test_a_loader_of_ones_own_that_hands_its_options_on(
 ) -> None:
     folder = project(**{"loaders.py": SUBCLASS + tail, file: text})
     assert bool(findings_in(folder, "loaders.py", "PA101")) is is_told
+
+
+MADE = """
+from torch.utils.data import DataLoader
+
+def batches(path, size=64, **kwargs):
+    return DataLoader(Photos(path), batch_size=size, num_workers=4, **kwargs)
+
+def main(model):
+    for images in batches("train", size=32, shuffle=True):
+        step(model, images.cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "is_told"),
+    [
+        ("import data\nfor x in data.batches('train'):\n    step(model, x.cuda())", True),
+        ("from functools import partial\nimport data\nmake = partial(data.batches, pin_memory=True)", False),
+        ("from data import batches\nkinds = {'train': batches}\nkinds['train']('train', pin_memory=True)", False),
+        ("from data import batches as made\nfor x in made('train', pin_memory=True):\n    print(x)", False),
+    ],
+)
+def test_options_that_another_file_may_give_without_a_call_by_name(
+    project: Folder, script: str, *, is_told: bool
+) -> None:
+    folder = project(**{"data.py": MADE, "train.py": script})
+    assert bool(findings_in(folder, "data.py", "PA102")) is is_told

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from perfaudit.expressions import regex
-from perfaudit.records import NamedTuple
+from perfaudit.records import NamedTuple, record
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
@@ -142,7 +142,7 @@ def leaves_out(source: Source, call: ast.Call, name: str) -> bool:
     """Whether all that a call unpacks are the options of the function around it, `**kwargs`, and no caller has one of this name.
 
     Some call must be in sight, other than a test's or one by which a module tries itself out, and the function may only
-    hand its options on.
+    hand its options on. Nothing may name it but to call it: `partial(load, pin_memory=True)` passes options as well.
     """
     function = source.enclosing(call, *FUNCTIONS)
     options = function.args.kwarg if isinstance(function, FUNCTIONS) else None
@@ -153,13 +153,60 @@ def leaves_out(source: Source, call: ast.Call, name: str) -> bool:
     parents = [source.parent(use) for use in source.uses_of(options, options.arg)]
     if not all(isinstance(parent, ast.keyword) and parent.arg is None for parent in parents):
         return False
-    return not _is_overridden(source, function, ast.arg(name), needs_call=True) and _is_used(source, function)
+    if _is_bound_again(source, function, options):
+        return False
+    if _is_overridden(source, function, ast.arg(name), needs_call=True) or not _is_used(source, function):
+        return False
+    names_it = _NamesOtherwise(_name_called(source, function))
+    if names_it(source):
+        return False
+    return source.neighbours is None or not source.neighbours.some_importer(
+        names_it, lambda text: names_it.name in text
+    )
+
+
+def _is_bound_again(source: Source, function: Function, parameter: ast.arg) -> bool:
+    """Whether a function may bind its parameter to something else, in any way: `kwargs |= more`, `except E as kwargs`."""
+    if source.bound_in(function).get(parameter.arg, []) != [parameter]:
+        return True
+    return any(
+        parameter.arg in (getattr(node, field, None) for field in ("name", "asname", "rest"))
+        for node in ast.walk(function)
+    )
+
+
+@record(frozen=True, slots=True)
+class _NamesOtherwise:
+    """Whether a file names something, by the last name, that it does not call there; `super(Loader, self)` is none.
+
+    By an import under another name, its calls would not be seen.
+    """
+
+    name: str
+
+    def __call__(self, source: Source) -> bool:
+        reads = [*source.reads_of(self.name), *attributes(source).get(self.name, ())]
+        imports: list[ast.Import | ast.ImportFrom] = [*source.nodes(ast.ImportFrom), *source.nodes(ast.Import)]
+        return not all(self._is_called(source, read) for read in reads) or any(
+            alias.name.rpartition(".")[2] == self.name and alias.asname not in (None, self.name)
+            for statement in imports
+            for alias in statement.names
+        )
+
+    def _is_called(self, source: Source, node: ast.expr) -> bool:
+        call = source.parent(node)
+        return isinstance(call, ast.Call) and (call.func is node or last_name(call.func) == "super")
+
+
+def _name_called(source: Source, function: Function) -> str:
+    """The name by which a function is called: of a constructor that of its class."""
+    owner = source.parent(function)
+    return owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
 
 
 def _is_used(source: Source, function: Function) -> bool:
     """Whether a call of a function, or of the class whose constructor it is, belongs to a program: to no test and no trial."""
-    owner = source.parent(function)
-    name = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
+    name = _name_called(source, function)
     for call in calls_by_last_name(source).get(name, ()):
         is_tried = any(is_main_guard(a) for a in source.ancestors(call)) and not backward_calls(source)
         if not is_tried and not is_test(source, call):
