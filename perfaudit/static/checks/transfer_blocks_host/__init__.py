@@ -95,7 +95,6 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
     first = calls[0]
     also = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
     # Imported here: most files have no such copy.
-    from perfaudit.static.checks.transfer_blocks_host.conversions import casts_on_host
     from perfaudit.static.checks.transfer_blocks_host.evaluations import evaluates, waits_anyway
 
     title = "copy with `non_blocking=True`"
@@ -122,7 +121,6 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
         or _is_taken_once(source, first, part)
         or waits_anyway(source, part)
         or _is_waited_for(source, calls[-1])
-        or all(casts_on_host(source, call, part) for call in calls)
         or (is_helper and isinstance(part.taken, ast.For) and evaluates(source, part.taken)),
     )
 
