@@ -61,6 +61,43 @@ TIMED = (
             if turn >= 300:
                 break""",
 )
+OPENED = "self.transform(Image.open(self.paths[index]))"
+BEFORE = f"""# was: {OPENED}
+        return augment(self.images[index])"""
+ONCE = """if self.images is None:
+            self.fill()
+        return augment(self.images[index])
+
+    def fill(self):
+        self.images = [Image.open(path) for path in self.paths]"""
+KEPT = f"""if index in self.images:
+            return self.images[index]
+        return {OPENED}"""
+TWO_KINDS = """path = self.paths[index]
+        if path.endswith(".npy"):
+            image = np.load(path)
+        elif path.endswith(".png"):
+            image = Image.open(path)
+        else:
+            raise ValueError(path)
+        return self.transform(image)"""
+ON_HOST = (
+    """    model.cuda().eval()
+    with torch.no_grad():
+        for images in loader:
+            scores = model(images.cuda())""",
+    """    model = torch.load(args.checkpoint, map_location="cuda").cpu().eval()
+    with torch.no_grad():
+        for images in loader:
+            scores = model(images)""",
+)
+ELSEWHERE = """
+from photos import Photos
+from torch.utils.data import DataLoader
+from scores import write_scores
+
+write_scores(load().cuda().eval(), DataLoader(Photos(parse().paths), batch_size=parse().size))
+"""
 PICTURE = """
     def picture(self, index):
         return self.transform(Image.open(self.paths[index]))
@@ -71,14 +108,27 @@ PICTURE = """
     ("photos", "evaluation", "severity"),
     [
         (PHOTOS, EVALUATION, "info"),
-        (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, few)"), "info"),
+        (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, range(8))"), "hint"),
+        (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, few)"), "hint"),
         (PHOTOS, EVALUATION.replace("batch_size=args.batch_size", "batch_size=1"), "hint"),
         (PHOTOS, EVALUATION.replace(", batch_size=args.batch_size", ""), "hint"),  # which is one
         (PHOTOS, EVALUATION.replace(".cuda()", ""), "hint"),
+        (PHOTOS, EVALUATION.replace("images.cuda()", "images"), "info"),  # the model is moved
+        (PHOTOS, EVALUATION.replace("main(model, args):", "main(args):").replace(*ON_HOST), "hint"),
+        (PHOTOS, ELSEWHERE, "hint"),
         (PHOTOS, EVALUATION.replace("scores =", "plt.imshow(images[0]); scores ="), "hint"),  # takes longer
         (PHOTOS, EVALUATION.replace("Photos(args.paths)", "build(args.paths)"), "hint"),
         (PHOTOS.replace("Image.open(self.paths[index])", "self.images[index]"), EVALUATION, "hint"),
         (PHOTOS, FIRST_ALONE, "hint"),
+        (PHOTOS.replace(f"return {OPENED}", BEFORE), EVALUATION, "hint"),
+        (PHOTOS.replace(f"return {OPENED}", ONCE), EVALUATION, "hint"),
+        (PHOTOS.replace(f"return {OPENED}", KEPT), EVALUATION, "hint"),
+        (PHOTOS.replace(f"return {OPENED}", TWO_KINDS), EVALUATION, "info"),
+        (
+            PHOTOS.replace(f"return {OPENED}", TWO_KINDS.replace("np.load(path)", "self.arrays[path]")),
+            EVALUATION,
+            "hint",
+        ),
         (
             PHOTOS.replace("self.transform(Image.open(self.paths[index]))", "self.picture(index)") + PICTURE,
             EVALUATION,
@@ -121,6 +171,7 @@ def test_the_message_speaks_of_no_training(project: Callable[..., Path]) -> None
     [
         (("batch_size=args.batch_size", "batch_size=args.batch_size, num_workers=4"), "info"),
         (("batch_size=args.batch_size", "batch_size=1, num_workers=4"), "hint"),
+        (("photos, batch_size=args.batch_size", "Subset(photos, range(8)), batch_size=4, num_workers=4"), "hint"),
         (("photos, batch_size=args.batch_size", "build(args), batch_size=args.batch_size, num_workers=4"), "hint"),
         (("", ""), "hint"),  # the evaluating process would pin
     ],

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.dataloader_no_workers.loader_uses import is_script_that_evaluates
+from perfaudit.static.checks.dataloader_no_workers.loader_uses import gives_few_batches, is_script_that_evaluates
 from perfaudit.static.checks.dataloader_no_workers.samples import class_of_samples, method_of
-from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
+from perfaudit.static.understanding.devices import moves_to_device, names_accelerator, names_cpu, uses_cuda
 from perfaudit.static.understanding.loaders import passes
-from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value, constant
+from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
 
-FOLLOW = 4  # names and parts of parts of a data set; real code needs two
 _FOLDERS = {f"torchvision.datasets.{name}" for name in ("ImageFolder", "DatasetFolder")}
-_PARTS = {f"torch.utils.data.{name}" for name in ("Subset", "random_split", "ConcatDataset")}
-# What opens a file for each sample. An index that is read once in `__init__` is no sample.
+# What opens a file for each sample, by the end of its name. An index that is read once in `__init__` is no sample.
 _READS = regex(
-    r"Image\.open\(|imread\(|read_image\(|decode_(?:image|jpeg|png)|(?:np|numpy)\.load\(|torch\.load\(|torchaudio\.load\(|librosa\.load\("
-    r"|(?:sf|soundfile)\.read\(|VideoReader\(|VideoCapture\(|(?:nib|nibabel)\.load\(|dcmread\(|ReadImage\(|pil_loader\(|default_loader\("
+    r"(?:^|\.)(?:\w*Image\.open|imread|read_image|decode_(?:image|jpeg|png)|(?:np|numpy|torch|torchaudio|librosa|nib|nibabel)\.load"
+    r"|(?:sf|soundfile)\.read|VideoReader|VideoCapture|dcmread|ReadImage|pil_loader|default_loader)$"
 )
 # What a turn of a loop does for each picture that it draws or writes takes longer than reading one.
 _DRAWS = regex(r"\bplt\.|imshow|savefig|imwrite|save_image|\.save\(|\bcam\b|grad_?cam|visuali[sz]e")
+_RUNS_ITS_BODY = (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While, ast.Try)
+_GIVES = (ast.Return, ast.Yield, ast.YieldFrom)
+_MAY_NOT_RUN = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.IfExp, ast.BoolOp)
 
 
 def is_evaluation(source: Source) -> bool:
@@ -33,53 +35,99 @@ def is_evaluation(source: Source) -> bool:
 
 
 def is_long_evaluation(source: Source, call: ast.Call) -> bool:
-    """Whether the loops over a loader read a file for each sample, several a batch, for a model on a GPU, and draw nothing."""
-    batch_size = argument(source, call, "batch_size", 1)
-    if batch_size is ABSENT or constant(source, batch_size) == 1 or not uses_cuda(source):
+    """Whether loops over a loader read a file for each sample, several a batch, on a GPU, and draw nothing.
+
+    All of that as this file shows it: the loops, what moves a batch or the model to the GPU, and whole sets of samples, of which
+    a `Subset` may be a few.
+    """
+    batch_size, dataset = argument(source, call, "batch_size", 1), argument(source, call, "dataset", 0)
+    if batch_size is ABSENT or constant(source, batch_size) == 1 or not isinstance(dataset, ast.expr):
+        return False
+    if not uses_cuda(source) or gives_few_batches(source, call):
         return False
     own = [item.loop for item in passes(source) if any(loader is call for loader in item.loaders)]
-    if any(_DRAWS.search(source.text_of(loop)) for loop in own) or (not own and _takes_first(source)):
+    if not own or any(_DRAWS.search(source.text_of(loop)) for loop in own):
         return False
-    return _reads_files(source, argument(source, call, "dataset", 0), FOLLOW)
+    return all(_runs_on_gpu(source, loop) for loop in own) and _reads_files(source, dataset)
 
 
-def _takes_first(source: Source) -> bool:
-    """Whether the file takes a batch by `next(iter(loader))`."""
+def _runs_on_gpu(source: Source, loop: Loop) -> bool:
+    """Whether a loop, or the function around it, moves something to a GPU: a batch, or the model."""
+    around = source.enclosing(loop, *FUNCTIONS) or source.tree
     return any(
-        isinstance(inner, ast.Call) and last_name(call.func) == "next" and last_name(inner.func) == "iter"
-        for call in source.nodes(ast.Call)
-        for inner in call.args[:1]
+        moves_to_device(source, call) and not _moves_to_host(source, call) and source.scope(call) is source.scope(loop)
+        for call in ast.walk(around)
+        if isinstance(call, ast.Call)
     )
 
 
-def _reads_files(source: Source, dataset: Argument, depth: int) -> bool:
+def _moves_to_host(source: Source, call: ast.Call) -> bool:
+    """Whether a `.to(...)` names no device that may be a GPU."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    is_cuda = isinstance(call.func, ast.Attribute) and call.func.attr == "cuda"
+    return not is_cuda and not any(names_accelerator(source, one) and not names_cpu(source, one) for one in given)
+
+
+def _reads_files(source: Source, dataset: ast.expr) -> bool:
     """Whether the class of a data set is in sight, and opens a file in what makes a sample."""
-    if isinstance(dataset, ast.Name) and depth:
-        values = [assigned_value(source, binding) for binding in source.lookup(dataset)]
-        return any(_reads_files(source, value, depth - 1) for value in values if isinstance(value, ast.Call))
-    if not isinstance(dataset, ast.Call) or not depth:
+    made = resolve(source, dataset)
+    if not isinstance(made, ast.Call):
         return False
-    name = source.qualified_name(dataset.func) or ""
-    if name in _FOLDERS:
+    if source.qualified_name(made.func) in _FOLDERS:
         return True
-    if name in _PARTS:
-        return bool(dataset.args) and _reads_files(source, dataset.args[0], depth - 1)
-    found = class_of_samples(source, dataset)
+    found = class_of_samples(source, made)
     if found is None:
         return False
-    inside, definition = found[0]
-    return any(_READS.search(inside.text_of(method)) for method in _make_a_sample(definition))
+    definition = found[0][1]
+    methods = (method_of(definition, name) for name in ("__getitem__", "__iter__"))
+    return any(method is not None and _reads(definition, method, ()) for method in methods)
 
 
-def _make_a_sample(definition: ast.ClassDef) -> list[Function]:
-    """The method that makes a sample, and the methods of the class that it calls."""
-    found: list[Function] = []
-    names = ["__getitem__", "__iter__"]
-    for name in names:
-        method = method_of(definition, name)
-        if method is not None and method not in found:
-            found.append(method)
-            names += [
-                node.attr for node in ast.walk(method) if isinstance(node, ast.Attribute) and node.attr not in names
-            ]
-    return found
+def _reads(definition: ast.ClassDef, method: Function, known: tuple[Function, ...]) -> bool:
+    """Whether a method opens a file whenever it is called, itself or by methods of its class; known: those on the way here."""
+    if method in known or method.decorator_list:  # `lru_cache` keeps what was read
+        return False
+    return _read_surely(definition, method.body, (*known, method))
+
+
+def _read_surely(definition: ast.ClassDef, statements: Iterable[ast.stmt], known: tuple[Function, ...]) -> bool:
+    """Whether a file is opened whichever way is taken through some statements."""
+    for statement in statements:
+        if any(_call_reads(definition, call, known) for call in _calls_made(statement)):
+            return True
+        if isinstance(statement, ast.If):
+            ways = [statement.body, statement.orelse]
+            if all(_read_surely(definition, way, known) or _raises(way) for way in ways) and not all(
+                map(_raises, ways)
+            ):
+                return True
+        elif isinstance(statement, _RUNS_ITS_BODY) and _read_surely(definition, statement.body, known):
+            return True
+        if not isinstance(statement, _MAY_NOT_RUN) and any(isinstance(node, _GIVES) for node in ast.walk(statement)):
+            return False
+    return False
+
+
+def _raises(statements: list[ast.stmt]) -> bool:
+    return bool(statements) and isinstance(statements[-1], ast.Raise)
+
+
+def _calls_made(statement: ast.stmt) -> Iterator[ast.Call]:
+    """The calls in a statement that are surely made where it runs, but for those in the statements in it."""
+    pending: list[ast.AST] = [statement] if not isinstance(statement, _MAY_NOT_RUN) else []
+    for node in pending:
+        if isinstance(node, ast.Call):
+            yield node
+        pending += [
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, (ast.stmt, ast.ExceptHandler, *_MAY_NOT_RUN))
+        ]
+
+
+def _call_reads(definition: ast.ClassDef, call: ast.Call, known: tuple[Function, ...]) -> bool:
+    name = dotted_name(call.func)
+    if _READS.search(name):
+        return True
+    method = method_of(definition, name.removeprefix("self.")) if name.startswith("self.") else None
+    return method is not None and _reads(definition, method, known)
