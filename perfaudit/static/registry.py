@@ -46,10 +46,13 @@ class Seen(NamedTuple):
     fix: Proposal | None = None
     places: tuple[ast.AST, ...] = ()
     hot: bool = False  # runs on every step; ranks higher than set-up code
-    hint: bool = False  # true, but hardly worth a change here: reported on request only
-    worse: bool = False  # costs more than most of the rule's findings: a warning where the rule's severity is less
+    severity: Severity | None = None  # where it costs more or less than most of the rule's findings; see `hint_if`
     joined: Joined | None = None
-    milder: bool = False  # costs less than most of them, and is no hint: information where the rule warns
+
+
+def hint_if(hardly_worth_it: bool) -> Severity | None:
+    """The severity of what is true, but may be hardly worth a change where it stands: such is reported on request only."""
+    return "hint" if hardly_worth_it else None
 
 
 CheckFunction = Callable[[Source, Any], Iterable[Seen]]  # Any: each check takes the node type it registered for
@@ -254,7 +257,7 @@ def _why_hint(source: Source, finding: Finding, area: str, seen: Seen) -> str:
         return ""
     from perfaudit.static.unused_code import unused_around  # only where there is something to say
 
-    if area != "evaluation" and not seen.milder and source.neighbours.answer("only evaluates"):
+    if area != "evaluation" and seen.severity != "info" and source.neighbours.answer("only evaluates"):
         return "this file evaluates, and trains nothing"
     if name := unused_around(source, seen.node):
         return f"nothing in this project runs `{name}`"
@@ -287,11 +290,8 @@ def _nodes_to_check(source: Source, item: Check) -> Iterator[ast.AST]:
 
 
 def _severity(rule: Rule, seen: Seen) -> Severity:
-    if seen.hint:
-        return "hint"
-    if seen.milder and rule.reported_as == "warning":
-        return "info"
-    return "warning" if seen.worse and rule.reported_as == "info" else rule.reported_as
+    """That of the rule, or the check's own; what a preview rule finds is a hint in any case."""
+    return rule.reported_as if seen.severity is None or rule.reported_as == "hint" else seen.severity
 
 
 def finding_of(source: Source, rule: Rule, seen: Seen) -> Finding:

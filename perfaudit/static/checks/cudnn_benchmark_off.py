@@ -21,7 +21,7 @@ from perfaudit.static.project.batch_shapes import (
 )
 from perfaudit.static.project.frameworks import running_frameworks
 from perfaudit.static.project.program_marks import SEEDED, without_flags_taken_out
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.defaults import default
@@ -125,19 +125,19 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
     place = start or place_of_setting(source, loops[0])
     if mentions and all(_only_when_seeded(source, offset) for offset in mentions):
         fix = Proposal(f"{TITLE}, where no seed is given")
-        yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_hint)
+        yield Seen(place, f"without `{FLAG}` {COST}", fix, severity=hint_if(is_hint))
         return
     if mentions:
         off = _switched_off(source)
         if off is not None and len(mentions) == 1 and not _is_deliberate(source, off):
             fix = Proposal(TITLE, edit.replace(source, off.value, "True"))
-            yield Seen(off, f"with `{source.brief(off)}` {COST}", fix, hint=is_hint)
+            yield Seen(off, f"with `{source.brief(off)}` {COST}", fix, severity=hint_if(is_hint))
         return
     if start is not None and starts_processes(source):
-        yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"), hint=is_hint)
+        yield Seen(place, f"without `{FLAG}` {COST}", Proposal(f"{TITLE}, in each process"), severity=hint_if(is_hint))
         return
     fix = Proposal(TITLE, setting(source, place, FLAG, " = True"))
-    yield Seen(place, f"without `{FLAG}` {COST}", fix, hint=is_hint)
+    yield Seen(place, f"without `{FLAG}` {COST}", fix, severity=hint_if(is_hint))
 
 
 @check("PA301", call=TRAINERS)
@@ -158,7 +158,7 @@ def trainer_of_lightning(source: Source, call: ast.Call) -> Iterator[Seen]:
         f"`{source.brief(call.func)}` without `benchmark` has cuDNN pick convolution algorithms untimed; timing pays while "
         "input sizes stay the same, and hurts if they change",
         Proposal(f"{TITLE}: give `benchmark=True`"),
-        hint=has_small_convolutions_only(source),
+        severity=hint_if(has_small_convolutions_only(source)),
     )
 
 

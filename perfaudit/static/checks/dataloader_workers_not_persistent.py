@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static.old_torch import needs_old_torch
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
@@ -42,9 +42,11 @@ def dataloader_workers_not_persistent(source: Source, call: ast.Call) -> Iterato
         call,
         f"`{source.brief(call.func)}` with `num_workers={source.brief(workers)}` starts its workers anew for every epoch",
         Proposal(KEPT, keep_workers(source, call, workers)),
-        hint=_is_shown(source, call)
-        or _goes_through_pairs(source, call)
-        or (bool(over) and not any(_trains(source, item) for item in over)),
+        severity=hint_if(
+            _is_shown(source, call)
+            or _goes_through_pairs(source, call)
+            or (bool(over) and not any(_trains(source, item) for item in over))
+        ),
     )
 
 

@@ -61,7 +61,7 @@ def _flag_set(source: Source, statement: ast.Assign) -> Iterator[Seen]:
     is_small = is_choosing and bool(step_loops(source)) and not _has_wide_convolution(source)
     is_hint = is_small or _is_script_without_training(source)
     message = f"`{source.brief(statement)}` {cost}"
-    yield Seen(statement, message, Proposal(TITLE), hint=is_hint, worse=not is_choosing)
+    yield Seen(statement, message, Proposal(TITLE), severity="hint" if is_hint else None if is_choosing else "warning")
 
 
 @check("PA302", call=ALL_KERNELS)

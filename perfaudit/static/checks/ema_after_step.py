@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
@@ -54,7 +54,7 @@ def ema_after_step(source: Source, _: ast.Module) -> Iterator[Seen]:
                     "gradients there, the device idles until the average is launched",
                     _before_step(source, step, behind[0], update),
                     hot=True,
-                    hint=not _waits_before(source, statements[: statements.index(step)], call),
+                    severity=hint_if(not _waits_before(source, statements[: statements.index(step)], call)),
                 )
 
 

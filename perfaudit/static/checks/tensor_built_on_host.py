@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import assigned_once
 from perfaudit.static.understanding.defaults import written_default
@@ -62,7 +62,7 @@ def tensor_built_on_host(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_hint = runs_seldom(source, call) or is_shown or not is_of_step
     is_hint = is_hint or (not hot and _is_in_evaluation(source, call))
     is_hint = is_hint or _is_in_branch_left_out(source, call) or (not hot and _is_in_sampler(source, call))
-    yield Seen(call, message, fix, hot=hot, hint=is_hint)
+    yield Seen(call, message, fix, hot=hot, severity=hint_if(is_hint))
 
 
 def _innermost(source: Source, moved: ast.expr) -> ast.Call | None:

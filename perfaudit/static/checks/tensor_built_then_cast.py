@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.how_often import runs_every_step, runs_often
 from perfaudit.static.understanding.values import ABSENT, argument, constant
@@ -48,7 +48,7 @@ def tensor_built_then_cast(source: Source, call: ast.Call) -> Iterator[Seen]:
         f"`{source.brief(built)}` is filled in one dtype and converted by a second kernel{often}",
         Proposal(f"build it with `dtype={dtype}`", _edits(source, call, built, dtype)),
         hot=hot,
-        hint=not hot,
+        severity=hint_if(not hot),
     )
 
 

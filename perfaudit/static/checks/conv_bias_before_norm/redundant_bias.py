@@ -18,7 +18,7 @@ from perfaudit.static.checks.conv_bias_before_norm.bias_uses import (
 )
 from perfaudit.static.checks.conv_bias_before_norm.flow import Layer, Link, links
 from perfaudit.static.checks.conv_bias_before_norm.wrapped_layers import wrapper_built
-from perfaudit.static.registry import Proposal, Seen
+from perfaudit.static.registry import Proposal, Seen, hint_if
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
@@ -95,7 +95,7 @@ def biases_before_norm(
         if condition and proposal.edits:
             proposal = Proposal(f"{proposal.title}, if {condition}")
         is_hint = all(_never_holds(source, where) for where in alternatives)
-        yield Seen(biased.call, _message(source, biased, joined), proposal, hint=is_hint)
+        yield Seen(biased.call, _message(source, biased, joined), proposal, severity=hint_if(is_hint))
 
 
 def _never_holds(source: Source, where: Where) -> bool:

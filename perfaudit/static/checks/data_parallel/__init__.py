@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.defaults import default, written_default
@@ -67,10 +67,10 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
         flag = _flag_that_is_off(source, call)
         advice = f"set `{flag}`, and {advice}" if flag else advice
         is_other = not flag and wraps_otherwise(source, source.scope(call))
-        yield Seen(call, message, Proposal(advice), hint=is_one or is_other)
+        yield Seen(call, message, Proposal(advice), severity=hint_if(is_one or is_other))
         return
     try:
-        yield Seen(call, message, Proposal(title(source), patch(source, call)), hint=is_one)
+        yield Seen(call, message, Proposal(title(source), patch(source, call)), severity=hint_if(is_one))
     except Refused as why:
         yield Seen(
             call,
@@ -79,7 +79,7 @@ def _check_call(source: Source, call: ast.Call) -> Iterator[Seen]:
                 f"run one process per GPU ({_launch_words(source, launcher(source))}) and wrap with "
                 f"`torch.nn.parallel.DistributedDataParallel({model}, device_ids=[local_rank])`; no patch: {why}"
             ),
-            hint=is_one,
+            severity=hint_if(is_one),
         )
 
 

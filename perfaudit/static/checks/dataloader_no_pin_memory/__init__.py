@@ -32,7 +32,7 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     only_arranges,
 )
 from perfaudit.static.checks.transfer_blocks_host.host_tensors import is_made_on_host
-from perfaudit.static.registry import Joined, Proposal, Seen, check
+from perfaudit.static.registry import Joined, Proposal, Seen, check, hint_if
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
@@ -107,7 +107,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         is_hint = is_ready or says_why_not(source, call, workers) or only_arranges(source, call)
         is_hint = is_hint or is_made_by_eval(source, dataset) or is_made_anew(source, call, dataset)
         is_hint = is_hint or feeds_no_long_training(source, call)
-        yield Seen(call, message, Proposal(f"{advice}: {why}"), hint=is_hint)
+        yield Seen(call, message, Proposal(f"{advice}: {why}"), severity=hint_if(is_hint))
         return
     if may_be_on_device(source, call) or _collates_out_of_sight(source, call):
         fix = Proposal("pin the memory of the batches, if no sample is made on the GPU")
@@ -122,7 +122,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_long = is_long_evaluation(source, call) and is_evaluation(source)
     is_small = takes_samples_in_order(source, call) or (serves_evaluation_only(source, call) and not is_long)
     joined = _with_workers_kept(source, call, message, fix)
-    yield Seen(call, message, fix, joined=joined, hint=is_converted or is_small, milder=is_long)
+    is_hint = is_converted or is_small
+    yield Seen(call, message, fix, joined=joined, severity="hint" if is_hint else "info" if is_long else None)
 
 
 def _with_workers_kept(source: Source, call: ast.Call, message: str, fix: Proposal) -> Joined | None:

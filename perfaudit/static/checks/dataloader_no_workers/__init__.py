@@ -114,7 +114,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     is_shown = is_shown or _makes_tensors_on_gpu(source)
     is_hint = is_shown or (is_ready and _only_joins(source, collate)) or only_arranges(source, call)
     joined = _with_pinning(source, call, message, fix)
-    yield Seen(call, message, fix, joined=joined, hint=is_hint, milder=is_long)
+    yield Seen(call, message, fix, joined=joined, severity="hint" if is_hint else "info" if is_long else None)
 
 
 def _makes_tensors_on_gpu(source: Source) -> bool:

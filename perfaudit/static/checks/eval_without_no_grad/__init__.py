@@ -40,7 +40,7 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     if found and keeps_by_hook(source):
         return
     # A torch from before 1.0 may have no `no_grad` yet.
-    yield from (seen._replace(hint=True) if raises_today(source, seen.node) else seen for seen in found)
+    yield from (seen._replace(severity="hint") if raises_today(source, seen.node) else seen for seen in found)
 
 
 @functools.lru_cache(maxsize=4)  # two models that are put into eval mode for one loop make one finding
@@ -57,7 +57,7 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
         known[id(loop)] = loop
         if _demonstrates(source, loop):
             demonstrations.add(id(loop))
-            seen = seen._replace(hint=True)
+            seen = seen._replace(severity="hint")
         found.setdefault(id(call), []).append(seen)
 
     calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]

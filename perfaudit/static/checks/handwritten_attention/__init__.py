@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfaudit.static import edit
 from perfaudit.static.old_torch import needs_old_torch
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.how_often import runs_every_step
 
@@ -48,7 +48,7 @@ def handwritten_attention(source: Source, module: ast.Module) -> Iterator[Seen]:
             _proposal(source, chain),
             places,
             hot=runs_every_step(source, chain.product),
-            hint=has_few_positions(source, chain.function),
+            severity=hint_if(has_few_positions(source, chain.function)),
         )
 
 

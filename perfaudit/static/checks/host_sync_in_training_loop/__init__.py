@@ -48,7 +48,7 @@ LOG_LEVELS = {"info", "warning", "error", "critical"}
 @check("PA601", ast.Module)
 def host_sync_in_training_loop(source: Source, module: ast.Module) -> Iterator[Seen]:
     for seen in _seen_in(source):  # a program that raises waits for nothing
-        yield seen._replace(hint=True) if raises_today(source, seen.node) else seen
+        yield seen._replace(severity="hint") if raises_today(source, seen.node) else seen
 
 
 def _seen_in(source: Source) -> Iterator[Seen]:

@@ -14,7 +14,7 @@ from perfaudit.static.checks.mixed_precision_missing.training_starts import show
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS, TF32_ON
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.demonstrations import is_test
@@ -100,7 +100,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     shown = source.brief(_first_line(place))
     other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
     message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
-    yield Seen(place, message, Proposal(TITLE, edits), hot=True, hint=never_steps(source, loops))
+    yield Seen(place, message, Proposal(TITLE, edits), hot=True, severity=hint_if(never_steps(source, loops)))
 
 
 def _is_imported_with_tf32(source: Source) -> bool:

@@ -10,7 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.optimizer_not_fused.model_size import has_large_model
 from perfaudit.static.old_torch import needs_old_torch
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import FUNCTIONS, Source
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
@@ -65,7 +65,7 @@ def optimizer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
         )
     else:
         fix = Proposal("update all parameters in a fused kernel", edit.add_keyword(source, call, "fused", "True"))
-    yield Seen(call, message, fix, hint=not has_large_model(source) or _freezes_layers(source))
+    yield Seen(call, message, fix, severity=hint_if(not has_large_model(source) or _freezes_layers(source)))
 
 
 def _only_plots_a_schedule(source: Source, call: ast.Call) -> bool:
@@ -103,7 +103,7 @@ def trainer_not_fused(source: Source, call: ast.Call) -> Iterator[Seen]:
         call,
         f'`{source.brief(call.func)}` with `optim="{chosen}"` runs every operation of the update as kernels of its own',
         Proposal('give `optim="adamw_torch_fused"`, or leave `optim` out from torch 2.8 on'),
-        hint=not has_large_model(source),
+        severity=hint_if(not has_large_model(source)),
     )
 
 

@@ -21,7 +21,7 @@ from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
     program_says,
 )
 from perfaudit.static.project.loader_marks import ASKED_TO_PIN
-from perfaudit.static.registry import Proposal, Seen, check
+from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.devices import names_accelerator, uses_cuda
@@ -117,11 +117,13 @@ def _seen_copies(source: Source, calls: list[ast.Call], part: Part, is_hint: boo
         Proposal(title, edits),
         tuple(calls[1:]),
         hot=runs_every_step(source, first),
-        hint=is_hint
-        or _is_taken_once(source, first, part)
-        or waits_anyway(source, part)
-        or _is_waited_for(source, calls[-1])
-        or (is_helper and isinstance(part.taken, ast.For) and evaluates(source, part.taken)),
+        severity=hint_if(
+            is_hint
+            or _is_taken_once(source, first, part)
+            or waits_anyway(source, part)
+            or _is_waited_for(source, calls[-1])
+            or (is_helper and isinstance(part.taken, ast.For) and evaluates(source, part.taken))
+        ),
     )
 
 
