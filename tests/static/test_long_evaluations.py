@@ -110,6 +110,12 @@ PICTURE = """
         (PHOTOS, EVALUATION, "info"),
         (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, range(8))"), "hint"),
         (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, few)"), "hint"),
+        (
+            PHOTOS,
+            EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, list(range(photos.count)))"),
+            "info",
+        ),
+        (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, range(len(photos) - 8))"), "hint"),
         (PHOTOS, EVALUATION.replace("batch_size=args.batch_size", "batch_size=1"), "hint"),
         (PHOTOS, EVALUATION.replace(", batch_size=args.batch_size", ""), "hint"),  # which is one
         (PHOTOS, EVALUATION.replace(".cuda()", ""), "hint"),

@@ -37,8 +37,7 @@ def is_evaluation(source: Source) -> bool:
 def is_long_evaluation(source: Source, call: ast.Call) -> bool:
     """Whether loops over a loader read a file for each sample, several a batch, on a GPU, and draw nothing.
 
-    All of that as this file shows it: the loops, what moves a batch or the model to the GPU, and whole sets of samples, of which
-    a `Subset` may be a few.
+    All of that as this file shows it: the loops, what moves a batch or the model to the GPU, and that it is no `Subset` of a few.
     """
     batch_size, dataset = argument(source, call, "batch_size", 1), argument(source, call, "dataset", 0)
     if batch_size is ABSENT or constant(source, batch_size) == 1 or not isinstance(dataset, ast.expr):
@@ -71,6 +70,8 @@ def _moves_to_host(source: Source, call: ast.Call) -> bool:
 def _reads_files(source: Source, dataset: ast.expr) -> bool:
     """Whether the class of a data set is in sight, and opens a file in what makes a sample."""
     made = resolve(source, dataset)
+    if isinstance(made, ast.Call) and _is_large_part(source, made):
+        made = resolve(source, made.args[0])
     if not isinstance(made, ast.Call):
         return False
     if source.qualified_name(made.func) in _FOLDERS:
@@ -81,6 +82,21 @@ def _reads_files(source: Source, dataset: ast.expr) -> bool:
     definition = found[0][1]
     methods = (method_of(definition, name) for name in ("__getitem__", "__iter__"))
     return any(method is not None and _reads(definition, method, ()) for method in methods)
+
+
+def _is_large_part(source: Source, made: ast.Call) -> bool:
+    """Whether a part of a data set is as large as the set itself says: `Subset(photos, range(len(photos)))`."""
+    if not (source.qualified_name(made.func) or "").startswith("torch.utils.data.") or len(made.args) != 2:
+        return False
+    whole, taken = made.args
+    if isinstance(taken, ast.Call) and dotted_name(taken.func) == "list" and len(taken.args) == 1:
+        taken = taken.args[0]
+    if not isinstance(taken, ast.Call) or dotted_name(taken.func) != "range":
+        return False
+    bounds = [node for bound in taken.args for node in ast.walk(bound)]
+    names = {node.id for node in bounds if isinstance(node, ast.Name)} - {"len"}
+    numbers = [node.value for node in bounds if isinstance(node, ast.Constant)]
+    return isinstance(whole, ast.Name) and names == {whole.id} and not any(numbers)
 
 
 def _reads(definition: ast.ClassDef, method: Function, known: tuple[Function, ...]) -> bool:
