@@ -116,6 +116,8 @@ PICTURE = """
             "info",
         ),
         (PHOTOS, EVALUATION.replace("DataLoader(photos", "DataLoader(Subset(photos, range(len(photos) - 8))"), "hint"),
+        (PHOTOS, EVALUATION.replace("for images", "for photos").replace("images.cuda", "photos.cuda"), "info"),
+        (PHOTOS, EVALUATION.replace("    loader", "    if args.few: photos = photos.few()\n    loader"), "hint"),
         (PHOTOS, EVALUATION.replace("batch_size=args.batch_size", "batch_size=1"), "hint"),
         (PHOTOS, EVALUATION.replace(", batch_size=args.batch_size", ""), "hint"),  # which is one
         (PHOTOS, EVALUATION.replace(".cuda()", ""), "hint"),

@@ -12,7 +12,8 @@ from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.understanding.devices import moves_to_device, names_accelerator, names_cpu, uses_cuda
 from perfaudit.static.understanding.loaders import passes
 from perfaudit.static.understanding.names import dotted_name
-from perfaudit.static.understanding.values import ABSENT, argument, constant, resolve
+from perfaudit.static.understanding.reaching import reaching
+from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, resolve
 
 _FOLDERS = {f"torchvision.datasets.{name}" for name in ("ImageFolder", "DatasetFolder")}
 # What opens a file for each sample, by the end of its name. An index that is read once in `__init__` is no sample.
@@ -69,9 +70,9 @@ def _moves_to_host(source: Source, call: ast.Call) -> bool:
 
 def _reads_files(source: Source, dataset: ast.expr) -> bool:
     """Whether the class of a data set is in sight, and opens a file in what makes a sample."""
-    made = resolve(source, dataset)
+    made = _value_of(source, dataset)
     if isinstance(made, ast.Call) and _is_large_part(source, made):
-        made = resolve(source, made.args[0])
+        made = _value_of(source, made.args[0])
     if not isinstance(made, ast.Call):
         return False
     if source.qualified_name(made.func) in _FOLDERS:
@@ -82,6 +83,14 @@ def _reads_files(source: Source, dataset: ast.expr) -> bool:
     definition = found[0][1]
     methods = (method_of(definition, name) for name in ("__getitem__", "__iter__"))
     return any(method is not None and _reads(definition, method, ()) for method in methods)
+
+
+def _value_of(source: Source, node: ast.expr) -> ast.expr | None:
+    """What an expression is, also by a name that is bound again elsewhere: `photos = Photos()`, later `for photos in loader`."""
+    if (value := resolve(source, node)) is not None or not isinstance(node, ast.Name):
+        return value
+    bound = reaching(source, node)
+    return assigned_value(source, bound[0]) if len(bound) == 1 else None
 
 
 def _is_large_part(source: Source, made: ast.Call) -> bool:
