@@ -192,3 +192,14 @@ def test_severity_of_pageable_batches_of_an_evaluation(
     neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "evaluate.py")
     found = run_checks(Source("evaluate.py", evaluation, neighbours), all_rules(), frozenset(["PA102"]))
     assert [finding.severity for finding in found] == [severity]
+
+
+def test_methods_that_call_each_other_are_asked_once(project: Callable[..., Path]) -> None:
+    names = [f"step{n}" for n in range(40)]
+    calls = "; ".join(f"self.{name}(index)" for name in names)
+    methods = "".join(f"\n    def {name}(self, index):\n        {calls}\n" for name in names)
+    photos = PHOTOS.replace(f"return {OPENED}", f"{calls}; return self.images[index]") + methods
+    folder = project(**{"photos.py": photos, "evaluate.py": EVALUATION})
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "evaluate.py")
+    found = run_checks(Source("evaluate.py", EVALUATION, neighbours), all_rules(), frozenset(["PA101"]))
+    assert [finding.severity for finding in found] == ["hint"]

@@ -82,7 +82,8 @@ def _reads_files(source: Source, dataset: ast.expr) -> bool:
         return False
     definition = found[0][1]
     methods = (method_of(definition, name) for name in ("__getitem__", "__iter__"))
-    return any(method is not None and _reads(definition, method, ()) for method in methods)
+    known: dict[Function, bool] = {}
+    return any(method is not None and _reads(definition, method, known) for method in methods)
 
 
 def _value_of(source: Source, node: ast.expr) -> ast.expr | None:
@@ -108,14 +109,19 @@ def _is_large_part(source: Source, made: ast.Call) -> bool:
     return isinstance(whole, ast.Name) and names == {whole.id} and not any(numbers)
 
 
-def _reads(definition: ast.ClassDef, method: Function, known: tuple[Function, ...]) -> bool:
-    """Whether a method opens a file whenever it is called, itself or by methods of its class; known: those on the way here."""
-    if method in known or method.decorator_list:  # `lru_cache` keeps what was read
-        return False
-    return _read_surely(definition, method.body, (*known, method))
+def _reads(definition: ast.ClassDef, method: Function, known: dict[Function, bool]) -> bool:
+    """Whether a method opens a file whenever it is called, itself or by methods of its class.
+
+    known: the answers, False for those that are being asked about.
+    """
+    if method not in known:
+        known[method] = False
+        is_plain = not method.decorator_list  # `lru_cache` keeps what was read
+        known[method] = is_plain and _read_surely(definition, method.body, known)
+    return known[method]
 
 
-def _read_surely(definition: ast.ClassDef, statements: Iterable[ast.stmt], known: tuple[Function, ...]) -> bool:
+def _read_surely(definition: ast.ClassDef, statements: Iterable[ast.stmt], known: dict[Function, bool]) -> bool:
     """Whether a file is opened whichever way is taken through some statements."""
     for statement in statements:
         if any(_call_reads(definition, call, known) for call in _calls_made(statement)):
@@ -150,7 +156,7 @@ def _calls_made(statement: ast.stmt) -> Iterator[ast.Call]:
         ]
 
 
-def _call_reads(definition: ast.ClassDef, call: ast.Call, known: tuple[Function, ...]) -> bool:
+def _call_reads(definition: ast.ClassDef, call: ast.Call, known: dict[Function, bool]) -> bool:
     name = dotted_name(call.func)
     if _READS.search(name):
         return True
