@@ -97,7 +97,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The setting that is known to be the best of those there are, before any was raced.
+    """The setting that figures of the training itself say is the best, before any was raced.
 
     seconds: of a step with it; seconds_now: of one of the user's code as it is.
     """
@@ -236,7 +236,7 @@ class Knob(ABC):
         """What else to try first. Raises Refused where asking shows that nothing may be."""
 
     def prediction(self, bench: Bench, found: Sequence[Settings]) -> Prediction | None:
-        """Which of these candidates is the best, where asking tells it surely; None where a first look at all of them has to.
+        """Which of these candidates is the best, where steady figures leave little doubt; None where a first look has to choose.
 
         What is predicted is raced in fresh processes all the same: only what that race measures is a result.
         """

@@ -78,9 +78,9 @@ def _is_known(loads: Sequence[_Load], steps: Sequence[_Step]) -> bool:
 
 
 def _is_calm(loads: Sequence[_Load], steps: Sequence[_Step]) -> bool:
-    """Whether nobody holds the cores of steps, and these are not asked of loading, so that steps on one thread tell no more.
+    """Whether steps wait for no core and loading mostly waits: steps on one thread tell nothing more then.
 
-    What such steps compute is asked where loading mostly computes, see `_fewer_threads`.
+    Where loading mostly computes, `_fewer_threads` asks what a step on one thread takes.
     """
     waited, passed = sum(step.queued for step in steps), sum(step.wall for step in steps)
     return waited <= CALM * passed and sum(load.cpu for load in loads) < COMPUTING * sum(

@@ -32,10 +32,10 @@ def wanted_workers(seen: Reply) -> int:
 
 
 def is_sure(seen: Reply, workers: int, most: int, cores: int) -> bool:
-    """Whether so many workers are what the formula says, by figures that are steady: with more, these would wait for the steps,
-    and with fewer, steps for them.
+    """Whether the formula gives this number of workers, by figures that hardly vary: other numbers need not be raced.
 
-    Workers that compute slow each other and the step down. Whether a disk loads as many batches at once, `keeps_up` tells.
+    Loading must mostly wait, because workers that compute slow each other and the step down. `keeps_up` says whether a disk
+    serves so many workers at once.
     """
     step, computing = float(seen["step"]), float(seen["cpu_share"])
     if not 2 * FEW <= workers < most or workers != wanted_workers(seen) or not step:

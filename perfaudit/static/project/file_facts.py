@@ -20,13 +20,18 @@ class FileFacts:
     def first_where(
         self, fact: Callable[[Source], bool], files: FileSet, needed: Callable[[Source], bool] | None = None
     ) -> str:
-        """The first of these files of which something is true, "" if it is of none; each file is read once for a fact.
+        """The first of the files of `all_where`, "" if there is none."""
+        return next(self.all_where(fact, files, needed), "")
+
+    def all_where(
+        self, fact: Callable[[Source], bool], files: FileSet, needed: Callable[[Source], bool] | None = None
+    ) -> Iterator[str]:
+        """Those of these files of which something is true, in order, as they are found; each file is read once for a fact.
 
         needed: another fact, which holds wherever this one does, and which several questions share.
         """
         found = self._where(needed or fact, files)
-        number = next((n for n in found if needed is None or self._is_true(fact, n)), None)
-        return "" if number is None else self._files[number]
+        return (self._files[n] for n in found if needed is None or self._is_true(fact, n))
 
     def first_in_order(
         self, fact: Callable[[Source], bool], numbers: Iterable[int], of_text: Callable[[str], bool] | None = None

@@ -138,7 +138,7 @@ class Neighbours(ImportedNames):
         """The path of another file of this project that carries the mark and of which the fact holds; "" if none.
 
         Of the same program, or below the same top; a scan may hold projects that know nothing of each other. needed: see
-        `FileFacts.first_where`. apart: a fact of scripts; one that nobody imports, and that does not import this file, does not
+        `FileFacts.all_where`. apart: a fact of scripts; one that nobody imports, and that does not import this file, does not
         count.
         """
         self.asked.marks.add(mark)
@@ -150,11 +150,8 @@ class Neighbours(ImportedNames):
         together = project.graph.importers(self._path) | project.graph.program(self._path)
         together |= project.below_top_of(self._folder)
         files = marked & together & ~project.only(self._path)
-        while found := project.facts.first_where(fact, files, needed):
-            if apart is None or not self._is_apart(found, apart):
-                return found
-            files &= ~project.only(found)
-        return ""
+        found = project.facts.all_where(fact, files, needed)
+        return next((path for path in found if apart is None or not self._is_apart(path, apart)), "")
 
     def _is_apart(self, path: str, apart: Callable[[Source], bool]) -> bool:
         graph, only = self._project.graph, self._project.only
