@@ -25,7 +25,7 @@ from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
 from perfaudit.script.in_started import refuse_call, watch_in_started
 from perfaudit.script.kept_away import cover_files, redirect
-from perfaudit.script.missing_module import python_without
+from perfaudit.script.missing_module import where_to_find
 from perfaudit.script.overlay_mounts import Cover, NotKeptAway
 from perfaudit.script.own_files import OURS, is_own
 from perfaudit.script.pipe import Pipe
@@ -210,7 +210,7 @@ def _hint(error: BaseException, order: Json) -> str:
         return f": {missing}"
     if not order["is_module"] and (name := as_module(error, order["name"])):
         return f". It imports from its package: try `perfaudit run -m {name}`"
-    return "" if order["is_module"] and as_main.is_missing_module(error) else python_without(error)
+    return "" if order["is_module"] and as_main.is_missing_module(error) else where_to_find(error)
 
 
 def _print_traceback(error: BaseException) -> None:

@@ -20,7 +20,7 @@ from greenlet import greenlet
 from perfaudit.errors import TargetError
 from perfaudit.script import as_main
 from perfaudit.script.after_import import after_import
-from perfaudit.script.missing_module import python_without
+from perfaudit.script.missing_module import where_to_find
 from perfaudit.script.started_processes import watch_started
 from perfaudit.script.tally import samples_of
 from perfaudit.script.unseeded_streams import seed_unseeded
@@ -181,9 +181,7 @@ class ScriptTraining(ScriptPlaces):
                 kind = f"{type(error).__name__}: {words_of_error(error)}"
                 name = "" if self.target.module else as_module(error, self.target.file)
                 hint = (
-                    f". It imports from its package: name it as a module, `-m {name}`"
-                    if name
-                    else python_without(error)
+                    f". It imports from its package: name it as a module, `-m {name}`" if name else where_to_find(error)
                 )
                 raise TargetError(
                     f"{self.target}: it raised {kind}{where(error)}, before its first step{hint}"

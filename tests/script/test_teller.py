@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -277,7 +278,7 @@ def test_the_last_facts_of_the_training_count() -> None:
     }  # fmt: skip
 
 
-def test_hints_of_errors_that_come_of_how_a_script_is_run() -> None:
+def test_hints_of_errors_that_come_of_how_a_script_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     relative = ImportError("attempted relative import with no known parent package")
     order = {"name": "pkg/train.py", "is_module": False}
     assert _hint(relative, order) == ". It imports from its package: try `perfaudit run -m pkg.train`"
@@ -287,4 +288,9 @@ def test_hints_of_errors_that_come_of_how_a_script_is_run() -> None:
     assert _hint(ValueError("no data"), order) == ""
     absent, part = ModuleNotFoundError("…", name="einops"), ModuleNotFoundError("…", name="einops.layers")
     assert _hint(absent, order) == f". It runs with {sys.executable}, which has no `einops`"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "einops").mkdir()
+    assert _hint(absent, order).startswith(". It runs with")  # what a tool has left there
+    (tmp_path / "einops" / "__init__.py").touch()
+    assert _hint(absent, order).startswith(". `einops` lies in the folder of the command: put PYTHONPATH=. before")
     assert _hint(part, order) == ""  # of a package that is there, in another version
