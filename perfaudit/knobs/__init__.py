@@ -95,6 +95,9 @@ class Bench:
     seconds: float = float("inf")
 
 
+REFUTED = "refuted"  # under which a search keeps why a predicted setting is not the one to take; others are raced then
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """The setting that figures of the training itself say is the best, before any was raced.
@@ -238,7 +241,8 @@ class Knob(ABC):
     def prediction(self, bench: Bench, found: Sequence[Settings]) -> Prediction | None:
         """Which of these candidates is the best, where steady figures leave little doubt; None where a first look has to choose.
 
-        What is predicted is raced in fresh processes all the same: only what that race measures is a result.
+        What is predicted is raced in fresh processes all the same: only what that race measures is a result. Where it fails there
+        or is not shown to be faster, the other candidates are looked at and raced.
         """
         return None
 

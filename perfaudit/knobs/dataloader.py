@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfaudit.knobs import Bench, Knob, Prediction, Refused, Reply, Setup, Survey, Told, Unanswered
+from perfaudit.knobs import REFUTED, Bench, Knob, Prediction, Refused, Reply, Setup, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code, Patch, built_at
 from perfaudit.knobs._fewer_threads import THREADS, edits_of_threads, fewer_threads
 from perfaudit.knobs._loader_arguments import PREFETCH, call_of_loader, edits, is_default
@@ -225,7 +225,7 @@ class Dataloader(Knob):
             why = told.kept.get("unanswered")
             return [f"how many workers are needed could not be predicted: {why}"] if why else []
         return [
-            _prediction(seen, told.kept["wanted"], told.kept.get("pace")),
+            _prediction(seen, told.kept["wanted"], told.kept.get("pace"), str(told.kept.get(REFUTED, ""))),
             *said_of_samples(told.kept.get("samples")),
             *_start_up(seen, told),
             *_beyond_cores(told),
@@ -284,10 +284,12 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
 # ---- sentences ----------------------------------------------------------------------------------------------------
 
 
-def _prediction(seen: Reply, wanted: int, pace: float | None) -> str:
+def _prediction(seen: Reply, wanted: int, pace: float | None, refuted: str) -> str:
     computing = f"{100 * seen['cpu_share']:.0f} % of it computing"
     raced = ", raced with fewer and more"
-    if pace is not None:
+    if refuted:
+        raced = f"; {'that' if wanted > 1 else 'it'} {refuted}, so other numbers were raced"
+    elif pace is not None:
         raced = (
             f"; as many loaded a batch every {_ms(pace)}, so other numbers are not raced, nor your code as a control"
         )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfaudit.knobs import Bench, Knob, Probe, Refused, Reply, Survey, Told, Unanswered, knob
+from perfaudit.knobs import REFUTED, Bench, Knob, Probe, Refused, Reply, Survey, Told, Unanswered, knob
 from perfaudit.measure.child import Child, ChildFailed
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.facts import Facts
 from perfaudit.measure.generations import ROUNDS, affordable, measure
-from perfaudit.measure.judge import clock_for, hopeless_variants, settled_variants
+from perfaudit.measure.judge import clock_for, comparison, hopeless_variants, settled_variants
 from perfaudit.measure.ledger import Ledger, Variant
 from perfaudit.measure.runner import BLOCK_SECONDS, TrialFailed
-from perfaudit.measure.stats import LOOKS_OF_LARGE
+from perfaudit.measure.stats import LOOKS, LOOKS_OF_LARGE
 from perfaudit.measurements import NO_TIME, ClockName, NotApplicable, Settings, computing
 from perfaudit.tune.bout import Bout, key_of, patch_for, variant_of
 from perfaudit.tune.first_look import is_clear, is_raced_in_place, known_seconds, look
@@ -70,9 +70,21 @@ def search(
     except Refused as refusal:
         begun.remove(bout)
         return NotApplicable(name, str(refusal))
+    _choose_and_race(session, profile, bout, bench, tried, deadline)
+    if bout.prediction is not None and (why := _refutation(bout)):
+        bout.kept[REFUTED], bout.prediction = why, None
+        _choose_and_race(session, profile, bout, bench, _add_variants(bout, wanted), deadline)
+    return bout
+
+
+def _choose_and_race(
+    session: Session, profile: Profile, bout: Bout, bench: Bench, tried: list[Variant], deadline: Deadline
+) -> None:
+    """The best of these in a first look, if they are looked at, raced against the current setting."""
+    module = knob(bout.name)
     screening = session.deadline(SCREENING_SHARE * deadline.seconds_left())
     has_look = is_raced_in_place(module) and bout.prediction is None
-    looked = look(session, profile, bout, tried, screening) if has_look else None
+    looked = look(session, profile, bout, tried, screening) if tried and has_look else None
     if looked is not None:
         tried = looked
     elif len(tried) > RACED_AT_ONCE:
@@ -84,7 +96,29 @@ def search(
                 bench.probe(variant.settings)
     chosen = [variant for variant in tried if variant.key not in bout.ledger.failures]
     _race(session, profile.with_calibration(bout.calibration), bout, module, chosen, deadline)
-    return bout
+
+
+def _refutation(bout: Bout) -> str:
+    """Why the predicted setting is not the one to take, as the race has shown; "" where it is, or where time ran out."""
+    for variant in bout.finalists:
+        if failure := bout.ledger.failures.get(variant.key):
+            return f"failed ({failure})"
+        last = bout.ledger.generations_with(bout.base.key, variant.key, race_of(bout)) >= bout.looks[-1].generations
+        clock, least = clock_of(bout), least_gain(bout)
+        found = comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least, looks=bout.looks)
+        if (last or variant.key in _settled_keys(bout)) and found is not None and found.verdict != "faster":
+            return "did not prove faster in fresh processes"
+    return ""
+
+
+def _settled_keys(bout: Bout) -> set[str]:
+    """Keys of finalists on which the race needs no more measuring, or which look too slow for any."""
+    clock, stage, ledger, module = clock_of(bout), race_of(bout), bout.ledger, knob(bout.name)
+    ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock, bout.looks)
+    return ledger.given_up | settled_variants(
+        ledger, bout.base, bout.finalists, least_gain(bout), stage, clock,
+        lambda variant: module.phases_on(bout.survey, variant.settings), bout.looks,
+    )  # fmt: skip
 
 
 def _base(survey: Survey, module: Knob) -> Variant:
@@ -218,22 +252,14 @@ def _race(
                 raise TrialFailed(lost)
             verifier.check(child, variant, facts)
 
-        def settled_keys(ledger: Ledger) -> set[str]:
-            clock, stage = clock_of(bout), race_of(bout)
-            ledger.given_up |= hopeless_variants(ledger, bout.base, bout.finalists, stage, clock, bout.looks)
-            return ledger.given_up | settled_variants(
-                ledger, bout.base, bout.finalists, least_gain(bout), stage, clock,
-                lambda variant: module.phases_on(bout.survey, variant.settings), bout.looks,
-            )  # fmt: skip
-
         is_short = all(is_clear(bout, variant) for variant in bout.finalists)
         rounds, block = (SHORT_ROUNDS, SHORT_BLOCK_SECONDS) if is_short else (ROUNDS, BLOCK_SECONDS)
         known = known_seconds(bout) if is_short else {}
-        bout.looks = LOOKS_OF_LARGE if is_short else bout.looks
+        bout.looks = LOOKS_OF_LARGE if is_short else LOOKS
         lab = session.workshop.lab(check, verifier.start_of, known)
         measure(
             lab, [bout.base, *bout.finalists, *beside], bout.ledger, deadline, 2, race_of(bout), rounds=rounds,
-            block_seconds=block, settled=settled_keys, memo=session.record, known=known, looks=bout.looks,
+            block_seconds=block, settled=lambda ledger: _settled_keys(bout), memo=session.record, known=known, looks=bout.looks,
         )  # fmt: skip
 
 
@@ -261,7 +287,7 @@ def least_gain(bout: Bout) -> float:
 
 def race_of(bout: Bout) -> str:
     """The stage of the ledger on which verdicts rest; the first look chose, so it does not count."""
-    return f"{bout.name} race"
+    return f"{bout.name} race of others" if REFUTED in bout.kept else f"{bout.name} race"
 
 
 def clock_of(bout: Bout) -> ClockName:

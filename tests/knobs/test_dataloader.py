@@ -15,7 +15,7 @@ import pytest
 from fake_clock import FakeClock
 from surveys import survey_of
 
-from perfaudit.knobs import Bench, Prediction, Probe, Refused, Survey, Told, Unanswered
+from perfaudit.knobs import REFUTED, Bench, Prediction, Probe, Refused, Survey, Told, Unanswered
 from perfaudit.knobs._code import Code
 from perfaudit.knobs._dataloader_look import _is_calm, _is_known, _Load, _on_one_thread, _reply_of, _Step
 from perfaudit.knobs._fewer_threads import fewer_threads
@@ -228,6 +228,16 @@ def test_a_sure_number_of_workers_that_keeps_up_is_predicted(pace: object, is_to
         else ", raced with fewer and more"
     )
     assert _remarks(given, asked)[0].endswith(f"the step 13 ms: 15 workers predicted{words}")
+
+
+def test_a_prediction_that_did_not_hold_is_told() -> None:
+    given = survey(batches=64)
+    asked = bench(given, STEADY, pace={"seconds": 0.013})
+    KNOB.prediction(asked, KNOB.candidates(asked))
+    asked.kept[REFUTED] = "failed (out of memory)"
+    assert _remarks(given, asked)[0].endswith(
+        "15 workers predicted; that failed (out of memory), so other numbers were raced"
+    )
 
 
 def test_nothing_is_predicted_beside_workers_that_are_there_or_for_a_number_that_changes_the_samples() -> None:

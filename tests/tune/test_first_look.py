@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from test_search import STEP, Kept, Shop, Sizes, search  # noqa: F401  # a fixtu
 
 from perfaudit.knobs import Prediction, all_knobs, knob
 from perfaudit.measure.child import ChildFailed
+from perfaudit.measure.child_subject import ChildSubject
 from perfaudit.measure.clock import Deadline
 from perfaudit.measure.entrants import CONTROL, FUTILE
-from perfaudit.measure.ledger import Block, Generation, Pair
+from perfaudit.measure.ledger import Block, Generation, Pair, Variant
+from perfaudit.measure.runner import TrialFailed
 from perfaudit.measurements import Comparison
 from perfaudit.report import Report
 from perfaudit.tune.bout import Bout, variant_of
@@ -131,6 +133,54 @@ def test_what_is_predicted_is_raced_in_fresh_processes_without_a_look(
         (0, blocks * generations), (2, blocks * generations),
     ]  # fmt: skip
     assert report.winners[0].settings == {"size": 2}
+
+
+class Failing(InPlace):
+    """A workshop in whose fresh processes a size fails."""
+
+    fails_with: int | None = None
+
+    def open(self, variants: Sequence[Variant]) -> dict[str, ChildSubject | TrialFailed]:
+        failed = {v.key: TrialFailed("it ended") for v in variants if v.settings.get("size") == self.fails_with}
+        return {**super().open(variants), **failed}
+
+
+@pytest.mark.parametrize(("seconds", "fails_with"), [(1.1, None), (0.5, 2)])
+def test_where_the_predicted_setting_fails_or_is_not_faster_the_others_are_raced(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    fails_with: int | None,
+) -> None:
+    monkeypatch.setattr(
+        Sizes, "prediction", lambda self, bench, found: Prediction(found[1], 0.5 * STEP, STEP), raising=False
+    )
+    shop = Failing(clock, {0: 1.0, 1: 0.7, 2: seconds, 3: 0.6})
+    shop.fails_with = fails_with
+    report = search(shop, loader([1, 2, 3]))
+    assert shop.looked == [[1, 3]]
+    assert sorted(shop.opened[-1]) == [0, 3]
+    assert report.winners[0].settings == {"size": 3}
+    assert told(report)[3].basis == "measured"
+    assert report.calibration is not None
+    rows = {int(str(trial.settings["size"])): trial.status for trial in report.trials}
+    assert rows == {0: "ok", 1: "ok", 2: "failed" if fails_with else "ok", 3: "ok"}
+
+
+def test_where_time_ends_with_the_predicted_setting_no_other_is_raced(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        Sizes, "prediction", lambda self, bench, found: Prediction(found[1], 0.5 * STEP, STEP), raising=False
+    )
+    shop = Failing(clock, {0: 1.0, 1: 0.7, 2: 0.9, 3: 0.6})
+    shop.opening = 2.0
+    report = search(shop, loader([1, 2, 3]), budget=12.0)
+    assert shop.looked == []
+    assert report.winners[0].keeps_current
 
 
 def test_what_stands_in_no_training_that_runs_is_raced_beside_the_best(search: Search, clock: FakeClock) -> None:  # noqa: F811
