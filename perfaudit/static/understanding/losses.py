@@ -49,6 +49,9 @@ def _find_loss_names(source: Source, root: Loop | Function, given_back: tuple[as
                 assigned.setdefault(key(element), [])
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
             added.setdefault(key(node.target), []).append(node.value)
+        elif isinstance(node, ast.With):
+            for scaled, loss in _scaled_by_apex(node):
+                assigned.setdefault(key(scaled), []).append(loss)
     pending = [(backward_operand(source, call), False) for call in _own_backward_calls(source, root)]
     pending += [(argument, False) for argument in (*_handed_to_backward(source, root), *given_back)]
     losses: set[str] = set()
@@ -71,6 +74,14 @@ def _find_loss_names(source: Source, root: Loop | Function, given_back: tuple[as
                 inputs |= _inputs(source, value)
     holders = {name.partition("[")[0]: False for name in losses if "[" in name}  # `losses` of `losses["total"]`
     return inputs | holders | dict.fromkeys(losses, True)
+
+
+def _scaled_by_apex(statement: ast.With) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """`scaled` and `loss` of `with amp.scale_loss(loss, optimizer) as scaled:`."""
+    for item in statement.items:
+        made = item.context_expr
+        if isinstance(made, ast.Call) and last_name(made.func) == "scale_loss" and made.args and item.optional_vars:
+            yield item.optional_vars, made.args[0]
 
 
 def _summed_holders(source: Source, values: Iterable[ast.expr], assigned: dict[str, list[ast.expr]]) -> Iterator[str]:
