@@ -92,6 +92,7 @@ class Cache:
             "importers": result.asked.importers,
             "program": result.asked.program,
             "uses": sorted(result.asked.uses),
+            "settings": sorted(result.asked.settings),
             "modules": [[folder, name] for folder, name in sorted(result.asked.modules)],
         }
         kept = {"depends": _depends(asked, path, project), "uses": _uses(asked, path, project)}
@@ -170,6 +171,7 @@ def _depends(asked: Json, path: str, project: Project) -> Json:
         depends["importers"] = project.digest_of_importers(path)
     if asked["program"]:
         depends["program"] = project.digest_of(project.program_of(path))
+    depends |= {f"setting {name}": project.settings.digest(path, name) for name in asked["settings"]}
     if asked["uses"]:
         depends["place"] = project.uses.place(path)
     depends["modules"] = _digest([project.layout.module_file(folder, name) for folder, name in asked["modules"]])

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,24 @@ def python_files(
     return list(found.values())
 
 
+def files_below(
+    root: Path, suffixes: tuple[str, ...], most_folders: int, without: Collection[str] = ()
+) -> list[str] | None:
+    """Paths of files with these endings below a folder, seen from it, with "/", in order; None where it holds too many folders.
+
+    Without what ignore files exclude, hidden folders, and those of the names in `without`. Links are not followed.
+    """
+    folders = 0
+
+    def is_left_out(name: str) -> bool:
+        nonlocal folders
+        folders += 1
+        return folders > most_folders or name in NEVER or name in without or name.startswith(".")
+
+    files = [file for file in _walk(root, None, None, suffixes, is_left_out) if not file.problem]
+    return [file.inside for file in files if not file.is_stray_link] if folders <= most_folders else None
+
+
 def shown_path(path: Path, seen_from: Path | None = None) -> str:
     """The path as reports show it, always with '/': relative to a folder, the working directory without one."""
     absolute, folder = Path(os.path.normpath(path.absolute())), seen_from or Path.cwd()
@@ -115,7 +133,14 @@ def _is_folder(given: str) -> bool:
     raise UserError(f"{name}: {problem}; name a Python file or a folder, e.g. `perfaudit scan .`")
 
 
-def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None, seen_from: Path | None) -> Iterator[File]:
+def _walk(
+    root: Path,
+    excluded: tuple[GitIgnoreSpec, Path] | None,
+    seen_from: Path | None,
+    suffixes: tuple[str, ...] = SUFFIXES,
+    leaves_out: Callable[[str], bool] = NEVER.__contains__,
+) -> Iterator[File]:
+    """Files with these endings below a folder. leaves_out: whether folders of a name are passed over."""
     top = Path(os.path.normpath(root.absolute()))
     problems: list[tuple[Path, str]] = []
     above = _ignores_above(top, problems)
@@ -146,15 +171,15 @@ def _walk(root: Path, excluded: tuple[GitIgnoreSpec, Path] | None, seen_from: Pa
         for entry in entries:
             below = path / entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.name in NEVER if is_folder else not _is_python_file(entry):
+            if leaves_out(entry.name) if is_folder else not _is_file_of(entry, suffixes):
                 continue
             if not _is_ignored(below, ignores, is_folder) and not _is_excluded(below, excluded, is_folder):
                 waiting.append((below, is_folder, ignores))
 
 
-def _is_python_file(entry: os.DirEntry[str]) -> bool:
+def _is_file_of(entry: os.DirEntry[str], suffixes: tuple[str, ...]) -> bool:
     """A file, or a link that leads to none: reading it will say why. An editor's lock (`.#train.py`) is such a link."""
-    if not entry.name.endswith(SUFFIXES) or entry.name.startswith(".#"):
+    if not entry.name.endswith(suffixes) or entry.name.startswith(".#"):
         return False
     try:
         return entry.is_file() or (entry.is_symlink() and not entry.is_dir())

@@ -99,6 +99,19 @@ def test_what_changed_is_audited_again(
     assert after == scan([str(folder)])
 
 
+def test_a_changed_setting_is_asked_for_again(project: Project, audits: list[str]) -> None:
+    text = "import torch\nloader = torch.utils.data.DataLoader(images, num_workers=cfg.num_workers)\nfor x in loader: print(x)\n"
+    folder = project(**{"train.py": text, "a.yaml": "num_workers: 0\n", "b.yaml": "seed: 1\n"})
+    assert rules(scanned(folder)) == {"PA101"}
+    audits.clear()
+    (folder / "b.yaml").write_text("seed: 2\n")
+    assert rules(scanned(folder)) == {"PA101"}
+    assert audits == []
+    (folder / "b.yaml").write_text("num_workers: 4\n")
+    assert rules(scanned(folder)) == set()
+    assert audits == ["train.py"]
+
+
 def test_other_rules_are_another_entry(project: Project, audits: list[str]) -> None:
     folder = project(**{"train.py": TRAIN, "data.py": DATA})
     assert rules(scanned(folder, selected=frozenset({"PA501"}))) == {"PA501"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import UserError
-from perfaudit.static.discover import python_files, shown_path
+from perfaudit.static.discover import files_below, python_files, shown_path
 
 Project = Callable[..., Path]
 
@@ -173,3 +173,12 @@ def test_another_checkout_is_shown_as_from_one_of_its_folders(project: Project) 
         "../../c.py",
     ]
     assert [shown_path(path, there / "gone") for path in (src, there / "gone", there)] == ["../src", ".", ".."]
+
+
+def test_other_files_below_a_folder(project: Project) -> None:
+    folder = project(
+        **dict.fromkeys(["a.yaml", "b/c.yaml", "b/d.py", ".e/f.yaml", "out/g.yaml", "node_modules/h.yaml"], "")
+    )
+    (folder / "i.yaml").symlink_to(folder / "a.yaml")
+    assert files_below(folder, (".yaml",), 9, {"out"}) == ["a.yaml", "b/c.yaml"]
+    assert files_below(folder, (".yaml",), 3) is None

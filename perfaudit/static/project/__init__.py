@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from perfaudit.static.call_index import CallIndex, CallShape
     from perfaudit.static.module_names import ModuleNames
     from perfaudit.static.project.program_marks import Look
+    from perfaudit.static.project.settings_files import SettingsFiles
     from perfaudit.static.uses import Uses
 
 MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
@@ -177,6 +178,13 @@ class Project:
         from perfaudit.static.uses import Uses  # only where a question comes
 
         return Uses(self)
+
+    @cached_property
+    def settings(self) -> SettingsFiles:
+        """What the settings files of the scan say."""
+        from perfaudit.static.project.settings_files import SettingsFiles  # only where a check asks
+
+        return SettingsFiles(self.layout, self.folders)
 
     # ---- sets of files -----------------------------------------------------------------------------------------------
 

@@ -21,3 +21,4 @@ class Asked:
     importers: bool = False  # what files say that import this one, directly or through others
     program: bool = False  # what all files say that run together with this one
     uses: set[tuple[Question, str]] = field(default_factory=set)  # of what is defined here, in any file of the scan
+    settings: set[str] = field(default_factory=set)  # names that were looked for in the settings files of the project

@@ -123,6 +123,10 @@ class Layout:
                 self._tops[folder] = self.top(above)
         return self._tops[folder]
 
+    def holds_all(self, folder: str) -> bool:
+        """Whether a folder is the deepest one that holds the whole scan."""
+        return folder == self._base
+
     @cached_property
     def _folders(self) -> frozenset[str]:
         return frozenset(os.path.dirname(file) for file in self._files)

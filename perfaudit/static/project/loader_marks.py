@@ -51,7 +51,8 @@ _PIN_SETTING = regex(
 _DECLARED = regex(
     rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--?([\w-]*(?:worker|thread|pin[-_]mem)[\w-]*)[\"']"
 )
-_SET = regex(rb"(?<!self)\.(\w*(?:worker|thread|pin_mem)\w*)\s*=(?!=)")
+_SET = regex(rb"(?<!self)\.(\w*(?:worker|thread|pin_mem|WORKER|PIN_MEM)\w*)\s*=(?!=)")
+_KEY_SET = regex(rb"[\"'](\w*(?:worker|thread|pin_mem|WORKER|PIN_MEM)\w*)[\"']\]\s*=(?!=)")
 _MAIN_GUARD = regex(rb"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"']", re.MULTILINE)
 _COMMENTS = regex(rb"^[ \t]*#[^\n]*", re.MULTILINE)  # lines of their own: a loader that was taken out pins nothing
 _RUNS_A_PROGRAM = (b"optim", b"model", b"train(", b"main(", b"fit(", b"run(")
@@ -69,10 +70,11 @@ def marks_of_loaders(data: bytes) -> set[str]:
         values = set(_PIN_SETTING.findall(_without_calls(data)))
         marks |= {PINNING_ON} if b"True" in values and not _pins_tensors_only(data) else set()
         marks |= {PINNING_OFF} if b"False" in values else set()
-    if any(word in data for word in (b"worker", b"thread", b"pin_mem", b"pin-mem")):
+    if any(word in data for word in (b"worker", b"thread", b"pin_mem", b"pin-mem", b"WORKER", b"PIN_MEM")):
         if b"add_argument(" in data:
             marks |= {declares(match[1].decode().replace("-", "_")) for match in _DECLARED.finditer(data)}
         marks |= {sets(match[1].decode()) for match in _SET.finditer(data)}
+        marks |= {sets_key(match[1].decode()) for match in _KEY_SET.finditer(data)}
     return marks
 
 
@@ -84,6 +86,11 @@ def declares(option: str) -> str:
 def sets(option: str) -> str:
     """The mark of a file that sets an attribute by the name of such an option, of an object other than `self`."""
     return f"sets {option}"
+
+
+def sets_key(option: str) -> str:
+    """The mark of a file that sets a key by such a name: `config["num_workers"] = 4`."""
+    return f"sets key {option}"
 
 
 def _without_calls(data: bytes) -> bytes:

@@ -14,6 +14,8 @@ from perfaudit.static.project.marks import FIRST_LOOK
 
 if TYPE_CHECKING:
     from perfaudit.static.call_index import CallShape
+    from perfaudit.static.project.settings_files import Found
+    from perfaudit.static.project.settings_text import Section
     from perfaudit.static.source import Source
     from perfaudit.static.uses import Question
 
@@ -179,6 +181,16 @@ class Neighbours(ImportedNames):
         """What the texts of the scan say of this file, or of a name that it defines; see `Uses`."""
         self.asked.uses.add((question, name))
         return self._project.uses.answer(self._path, question, name)
+
+    def settings(self, name: str) -> list[Found] | None:
+        """What the settings files of this project set under a name; None where it has too many of them."""
+        self.asked.settings.add(name)
+        return self._project.settings.settings(self._path, name)
+
+    def sections_for(self, class_name: str) -> list[tuple[Section, str]] | None:
+        """The sections of settings files with the arguments of a class, by its last name, and their files; None as above."""
+        self.asked.settings.add(class_name)
+        return self._project.settings.sections(self._path, class_name)
 
     def some_importer(
         self,

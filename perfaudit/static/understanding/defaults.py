@@ -12,6 +12,7 @@ from perfaudit.records import NamedTuple, record
 from perfaudit.static.call_index import shape_of
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.built_by_settings import is_given_by_settings
 from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.members import attributes
@@ -25,13 +26,19 @@ class Default(NamedTuple):
     """What a value is unless somebody says otherwise.
 
     unless: who may, in words for a message. node: the literal in this file, None where it is not one or reached by a
-    detour. uses: every expression of this file that reads it.
+    detour. uses: every expression of this file that reads it. place: where a configuration says it, in words for a message.
     """
 
     value: object
     unless: str
     node: ast.expr | None = None
     uses: tuple[ast.expr, ...] = ()
+    place: str = ""
+
+    @property
+    def words(self) -> str:
+        """The value and where it comes from: "0 unless the command line says otherwise", "0 by `configs/train.yaml:7`"."""
+        return f"{self.value} by {self.place}" if self.place else f"{self.value} unless {self.unless}"
 
 
 def default(source: Source, node: Argument, depth: int = 4) -> Default | None:
@@ -76,6 +83,8 @@ def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None
         return _command_option(source, function, parameter)
     written = default_expression(function, parameter)
     if written is None or _is_overridden(source, function, parameter):
+        return None
+    if is_given_by_settings(source, function, parameter.arg):  # what calls there are may only try the class out
         return None
     value = constant(source, written)
     if value is UNKNOWN:

@@ -6,9 +6,12 @@ import ast
 
 from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.understanding.built_by_settings import is_given_by_settings
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
+from perfaudit.static.understanding.configured_values import configured_value, given_by_settings
 from perfaudit.static.understanding.defaults import Default, default, default_expression, destination, is_of_options
 from perfaudit.static.understanding.loaders import given_to
+from perfaudit.static.understanding.members import is_own
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, assigned_value, constant
 
@@ -19,23 +22,28 @@ _METHODS = {"staticmethod", "classmethod"}
 def default_in_program(source: Source, node: Argument, depth: int = _FOLLOW) -> Default | None:
     """What an expression is unless somebody says otherwise, where other files say so; None where that cannot be told.
 
-    Of an option that a file of the program declares for the command line; of a field of a class of settings; of a
-    parameter, where every call in sight leaves it out or hands such a thing on, all of one value. There is no literal to edit.
+    Of an option that a file of the program declares for the command line; of a field of a class of settings; of what its
+    configuration says; of a parameter, where every call in sight leaves it out or hands such a thing on, all of one value. There
+    is no literal to edit.
     """
     if not isinstance(node, ast.expr) or not depth:
         return None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "int" and len(node.args) == 1:
         return default_in_program(source, node.args[0], depth)
     if isinstance(node, ast.Attribute):
+        if (parameter := _hyperparameter(source, node)) is not None:
+            return _parameter_given(source, parameter, depth)
         found = _declared_option(source, node) or _field_of_class(source, node, depth)
-        return found or _attribute_of_object(source, node, depth)
+        return found or _attribute_of_object(source, node, depth) or configured_value(source, node)
+    if isinstance(node, (ast.Subscript, ast.Call)):
+        return configured_value(source, node)
     bindings = source.lookup(node) if isinstance(node, ast.Name) else []
     if not bindings:
         return _constant_of_module(source, node)
     if len(bindings) != 1:
         return None
     if isinstance(bindings[0], ast.arg):
-        return _handed_in(source, bindings[0], depth)
+        return _parameter_given(source, bindings[0], depth)
     value = assigned_value(source, bindings[0])
     return default_in_program(source, value, depth - 1) if value is not None else None
 
@@ -103,6 +111,28 @@ def _attribute_of_object(source: Source, node: ast.Attribute, depth: int) -> Def
     return default_in_program(source, value, depth - 1) if value is not None else None
 
 
+def _hyperparameter(source: Source, node: ast.Attribute) -> ast.arg | None:
+    """The parameter behind `self.hparams.num_workers` of a class of Lightning whose constructor saves what it is given."""
+    owner = source.enclosing(node, ast.ClassDef)
+    if not is_own(node.value) or last_name(node.value) != "hparams" or not isinstance(owner, ast.ClassDef):
+        return None
+    constructor = next((f for f in owner.body if isinstance(f, FUNCTIONS) and f.name == "__init__"), None)
+    if constructor is None or not any(
+        last_name(call.func) == "save_hyperparameters" for call in ast.walk(constructor) if isinstance(call, ast.Call)
+    ):
+        return None
+    parameters = [*constructor.args.args, *constructor.args.kwonlyargs]
+    return next((each for each in parameters if each.arg == node.attr), None)
+
+
+def _parameter_given(source: Source, parameter: ast.arg, depth: int) -> Default | None:
+    """The value of a parameter: by the settings files that build its class, or else by the calls in sight."""
+    function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
+    if isinstance(function, FUNCTIONS) and is_given_by_settings(source, function, parameter.arg):
+        return given_by_settings(source, function, parameter)
+    return _handed_in(source, parameter, depth)
+
+
 def _constant_of_module(source: Source, node: ast.expr) -> Default | None:
     """`num_workers` of `from config import num_workers`, which that module sets once."""
     dotted = source.qualified_name(node)
@@ -149,7 +179,7 @@ def _handed_in(source: Source, parameter: ast.arg, depth: int) -> Default | None
     if not values or len(values) < len(found) or any(item.value != values[0].value for item in values):
         return None
     said = next((item.unless for item in values if item.unless), "a caller says otherwise")
-    return Default(values[0].value, said)
+    return Default(values[0].value, said, place=next((item.place for item in values if item.place), ""))
 
 
 def name_and_place(source: Source, function: Function, parameter: ast.arg) -> tuple[str, int | None]:

@@ -38,6 +38,7 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.configured_values import configured_argument
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.devices import (
     changes_default_device,
@@ -75,9 +76,9 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
     if pinned is UNKNOWN and leaves_out(source, call, "pin_memory"):
         pinned = ABSENT
-    if pinned is UNKNOWN:
+    unless = configured_argument(source, call, "pin_memory") if pinned is UNKNOWN else None
+    if pinned is UNKNOWN and (unless is None or unless.value is not False):
         return
-    unless = None
     if isinstance(pinned, ast.expr) and (value := constant(source, pinned)) is not False:
         unless = default_in_sight(source, pinned) if value is UNKNOWN else None
         if unless is None or unless.value is not False:
@@ -113,7 +114,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         fix = Proposal("pin the memory of the batches, if no sample is made on the GPU")
         yield Seen(call, message, fix, joined=_with_workers_kept(source, call, message, fix))
         return
-    fix = Proposal("pin the memory of the batches", pin_memory(source, call))
+    there = f", by {unless.place}" if unless is not None and unless.place else ""
+    fix = Proposal(f"pin the memory of the batches{there}", pin_memory(source, call))
     is_converted = (
         source.neighbours is not None
         and not _moves_batches(source)
@@ -156,10 +158,10 @@ def _runs_on_tpu(source: Source) -> bool:
 
 def _how(source: Source, pinned: Argument, unless: Default | None) -> str:
     if not isinstance(pinned, ast.expr):
-        return "without `pin_memory`"
+        return f"with `pin_memory` {unless.words}" if unless is not None else "without `pin_memory`"
     if unless is None:
         return "with `pin_memory=False`"
-    return f"with `pin_memory={source.brief(pinned)}`, which is False unless {unless.unless}"
+    return f"with `pin_memory={source.brief(pinned)}`, which is {unless.words}"
 
 
 def _pins_in_training_process(source: Source, call: ast.Call) -> bool:
@@ -168,8 +170,10 @@ def _pins_in_training_process(source: Source, call: ast.Call) -> bool:
     if workers is ABSENT:
         return True
     value = constant(source, workers)
-    if value is UNKNOWN and (unless := default_in_sight(source, workers)) is not None:
-        value = unless.value
+    if value is UNKNOWN:
+        is_unpacked = workers is UNKNOWN
+        said = configured_argument(source, call, "num_workers") if is_unpacked else default_in_sight(source, workers)
+        value = said.value if said is not None else value
     return value == 0
 
 

@@ -40,6 +40,7 @@ from perfaudit.static.checks.dataloader_no_workers.samples import Found, functio
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.configured_values import configured_argument
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import changes_default_device
@@ -71,15 +72,16 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     workers = argument(source, call, "num_workers", NUM_WORKERS)
     if workers is UNKNOWN and leaves_out(source, call, "num_workers"):
         workers = ABSENT
-    if workers is UNKNOWN:
+    unless = configured_argument(source, call, "num_workers") if workers is UNKNOWN else None
+    if workers is UNKNOWN and (unless is None or unless.value != 0 or unless.value is False):
         return
-    unless = None
     if isinstance(workers, ast.expr) and (value := constant(source, workers)) != 0:
         unless = default_in_sight(source, workers) if value is UNKNOWN else None
         if unless is None or unless.value != 0 or unless.value is False:
             return
     batch_size = argument(source, call, "batch_size", 1)
-    if batch_size is UNKNOWN or constant(source, batch_size) is None:  # batch_size=None: the dataset yields batches
+    is_unsure = batch_size is UNKNOWN and workers is not UNKNOWN  # a configuration that is unpacked has a size as well
+    if is_unsure or constant(source, batch_size) is None:  # batch_size=None: the dataset yields batches
         return
     if takes_one_batch(source, call):
         return
@@ -150,8 +152,11 @@ def _with_pinning(source: Source, call: ast.Call, message: str, fix: Proposal | 
     The patch pins where the call itself says or leaves out whether it does, and only with workers: without them the
     training process pins, which costs what it saves.
     """
-    is_absent = argument(source, call, "pin_memory", PIN_MEMORY) is ABSENT
-    how = "without `pin_memory`" if is_absent else "with `pin_memory=False`"
+    pinned = argument(source, call, "pin_memory", PIN_MEMORY)
+    how = "with `pin_memory` off" if pinned is UNKNOWN else "without `pin_memory`"
+    if isinstance(pinned, ast.expr):
+        is_written = constant(source, pinned) is False
+        how = "with `pin_memory=False`" if is_written else f"with `pin_memory={source.brief(pinned)}`, which is False,"
     message = f"{message}; {how} it is copied to the GPU from pageable memory"
     if fix is None or not fix.edits:
         return Joined("PA102", message, fix and Proposal(f"{fix.title}; then pin their batches as well"))
@@ -204,12 +209,12 @@ def graph_sampler_without_workers(source: Source, call: ast.Call) -> Iterator[Se
 
 def _how(source: Source, workers: Argument, unless: Default | None) -> str:
     if not isinstance(workers, ast.expr):
-        return "without `num_workers`"
+        return f"with `num_workers` {unless.words}" if unless is not None else "without `num_workers`"
     if unless is None and not isinstance(workers, ast.Name):
         return "with `num_workers=0`"
     if unless is None:
         return f"with `num_workers={source.brief(workers)}`, which is 0,"
-    return f"with `num_workers={source.brief(workers)}`, which is 0 unless {unless.unless},"
+    return f"with `num_workers={source.brief(workers)}`, which is {unless.words},"
 
 
 def _proposal(
@@ -253,7 +258,8 @@ def _proposal(
             f'load with {START_WITH} workers and `multiprocessing_context="spawn"`: `{script.rpartition("/")[2]}` uses JAX, '
             "whose threads a forked worker may wait for for ever"
         )
-    title = f"load with {START_WITH} workers (`perfaudit tune --dataloader` finds the number)"
+    there = f", set in {unless.place}" if unless is not None and unless.place else ""
+    title = f"load with {START_WITH} workers{there} (`perfaudit tune --dataloader` finds the number)"
     edits = _start_workers(source, call, workers, unless)
     where = "where workers are spawned (Windows, macOS, Linux from Python 3.14 on) it cannot be sent to them"
     # Imported here: most loaders that are looked at have nothing to tell.
@@ -330,7 +336,7 @@ def _start_workers(source: Source, call: ast.Call, workers: Argument, unless: De
 
     None where the 0 stands elsewhere (behind `**kw`, in a variable), which other code may share, and where callers may give it.
     """
-    if workers is ABSENT and argument(source, call, "num_workers", NUM_WORKERS) is UNKNOWN:
+    if not isinstance(workers, ast.expr) and argument(source, call, "num_workers", NUM_WORKERS) is UNKNOWN:
         return None
     if workers is ABSENT:
         return edit.add_keyword(source, call, "num_workers", str(START_WITH))

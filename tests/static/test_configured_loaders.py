@@ -1,0 +1,251 @@
+"""Findings on loaders whose settings stand in files of YAML, JSON and TOML, or in the nodes of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perfaudit.findings import Finding
+from perfaudit.rules import all_rules
+from perfaudit.static.project import Project
+from perfaudit.static.registry import run_checks
+from perfaudit.static.source import Source
+
+Folder = Callable[..., Path]
+
+
+def findings_in(folder: Path, name: str, rule: str) -> list[Finding]:
+    path = folder / name
+    neighbours = Project(sorted(folder.rglob("*.py")), folders=[folder]).seen_from(path)
+    return list(run_checks(Source(name, path.read_text(), neighbours), all_rules(), frozenset([rule])))
+
+
+def script(workers: str, pinned: str = "True", before: str = "") -> str:
+    return f"""
+import json
+import yaml
+from torch.utils.data import DataLoader
+{before}
+def main():
+    with open("configs/train.yaml") as file:
+        config = yaml.safe_load(file)
+    loader = DataLoader(Images(config["root"]), batch_size=8, num_workers={workers}, pin_memory={pinned})
+    for images, targets in loader:
+        loss = criterion(model(images.cuda()), targets.cuda())
+        loss.backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+SAYS_0 = "root: data\ndata:\n  num_workers: 0\n  pin_memory: false\n"
+SAYS_4 = "root: data\ndata:\n  num_workers: 4\n  pin_memory: true\n"
+
+
+@pytest.mark.parametrize(
+    ("workers", "is_told"),
+    [
+        ('config["data"]["num_workers"]', True),
+        ("config.data.num_workers", True),
+        ('int(config["data"].get("num_workers"))', True),
+        ('config["data"].get("num_workers", 0)', True),
+        ('config["data"].get("num_workers", 4)', False),  # of files that do not say it
+        ('config["num_workers"]', True),  # one section of the file may be meant
+        ('config["valid"]["num_workers"]', False),
+        ("images.num_workers", False),
+        ('config["workers"]', False),
+    ],
+)
+def test_a_number_of_workers_by_its_keys(project: Folder, workers: str, *, is_told: bool) -> None:
+    folder = project(**{"train.py": script(workers), "configs/train.yaml": SAYS_0})
+    found = findings_in(folder, "train.py", "PA101")
+    assert len(found) == is_told
+    for finding in found:
+        assert f"`num_workers={workers}`, which is 0 by `configs/train.yaml:3`" in finding.message
+        assert finding.fix is not None
+        assert finding.fix.safety == "manual"
+        assert "set in `configs/train.yaml:3`" in finding.fix.title
+
+
+def test_a_part_of_the_configuration_under_another_name(project: Folder) -> None:
+    text = script('part["num_workers"]').replace("loader =", 'part = config["data"]\n    loader =')
+    both = "valid:\n  num_workers: 4\n" + SAYS_0
+    folder = project(**{"train.py": text, "configs/train.yaml": both})
+    assert len(findings_in(folder, "train.py", "PA101")) == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "is_told"),
+    [
+        ({"a.yaml": SAYS_0, "b.yaml": SAYS_0}, True),
+        ({"a.yaml": SAYS_0, "b.yaml": SAYS_4}, False),
+        ({"a.yaml": SAYS_0, "b.yaml": "data:\n  num_workers: ${workers}\n"}, False),
+        ({"a.json": '{"data": {"num_workers": 0}}'}, True),
+        ({"a.json": '{"data": {"num_workers": 0}} // ours'}, True),
+        ({"a.json": '{"data": {"num_workers": 0}} // ours', "b.json": '{"num_workers": 4,}'}, False),
+        ({"configs/train.yaml": SAYS_0, "b.yaml": SAYS_4}, True),  # the script names the first one
+        ({"configs/train.yaml": SAYS_4, "b.yaml": SAYS_0}, False),
+        ({"a.toml": "[data]\nnum_workers = 0\n"}, True),
+        ({"configs/data/one.yaml": "num_workers: 0\n"}, True),  # a group of hydra's
+        ({"configs/other/one.yaml": "num_workers: 0\n"}, False),
+        ({}, False),
+    ],
+)
+def test_all_files_must_say_the_same(project: Folder, files: dict[str, str], *, is_told: bool) -> None:
+    folder = project(**{"train.py": script('config["data"]["num_workers"]'), **files})
+    assert len(findings_in(folder, "train.py", "PA101")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("before", "other"),
+    [
+        ('parser.add_argument("--num_workers", type=int)', ""),
+        ("", 'parser.add_argument("--num_workers", default=cores())'),
+        ("config = {'num_workers': 4}", ""),
+        ("", "config.num_workers = min(8, cores())"),
+        ("", 'config["num_workers"] = 4'),
+    ],
+)
+def test_what_else_may_say_it_leaves_it_unknown(project: Folder, before: str, other: str) -> None:
+    text = script("config.data.num_workers", before=f"import options\n{before}")
+    folder = project(**{"train.py": text, "options.py": f"import argparse\n{other}\n", "configs/train.yaml": SAYS_0})
+    assert findings_in(folder, "train.py", "PA101") == []
+
+
+NODE = "from yacs.config import CfgNode as CN\n\n_C = CN()\n_C.DATA = CN()\n_C.DATA.WORKERS = 0\ncfg = _C\n"
+
+
+@pytest.mark.parametrize(
+    ("node", "files", "is_told"),
+    [
+        (NODE, {}, True),
+        (NODE, {"a.yaml": "DATA:\n  WORKERS: 0\n"}, True),
+        (NODE, {"a.yaml": "DATA:\n  WORKERS: 8\n"}, False),
+        (NODE.replace("= 0", "= 8"), {}, False),
+        (NODE.replace("= 0", "= cores()"), {}, False),
+        (f"{NODE}if debug:\n    _C.DATA.WORKERS = 0\n", {}, False),
+        (f"{NODE}_C.TEST = CN()\n_C.TEST.WORKERS = 4\n", {}, True),
+        (NODE.replace("_C = CN()", "_C = Settings()"), {}, False),
+    ],
+)
+def test_the_node_of_a_configuration(project: Folder, node: str, files: dict[str, str], *, is_told: bool) -> None:
+    text = script("cfg.DATA.WORKERS", before="from config import cfg")
+    folder = project(**{"train.py": text, "config.py": node, **files})
+    found = findings_in(folder, "train.py", "PA101")
+    assert len(found) == is_told
+    assert all("which is 0 by `config.py:5`" in f.message or "a.yaml:2" in f.message for f in found)
+
+
+LIGHTNING = """
+from torch.utils.data import DataLoader
+from lightning import LightningDataModule
+
+class Images(LightningDataModule):
+    def __init__(self, root, batch_size: int = 64, num_workers: int = 0, pin_memory: bool = False):
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+
+    def train_dataloader(self):
+        return DataLoader(
+            Pictures(self.hparams.root),
+            batch_size=self.hparams.batch_size,
+            num_workers=self.hparams.num_workers,
+            pin_memory=self.hparams.pin_memory,
+        )
+"""
+
+OWN_FIELD = LIGHTNING.replace("self.save_hyperparameters(logger=False)", "self.num_workers = num_workers").replace(
+    "self.hparams.num_workers", "self.num_workers"
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "is_told"),
+    [
+        ({"configs/data/images.yaml": "_target_: data.Images\nnum_workers: 0\n"}, True),
+        ({"configs/data/images.yaml": "_target_: data.Images\nroot: x\n"}, True),  # what the class has by default
+        ({"configs/data/images.yaml": "_target_: data.Images\nnum_workers: 4\n"}, False),
+        ({"configs/data/images.yaml": "_target_: data.Images\n<<: *more\n"}, False),
+        (
+            {
+                "configs/data/images.yaml": "_target_: data.Images\nnum_workers: 0\n",
+                "configs/experiment/large.yaml": "data:\n  num_workers: 8\n",
+            },
+            False,
+        ),
+        (
+            {
+                "configs/data/images.yaml": "_target_: data.Images\nnum_workers: 4\n",
+                "data.py": f"{LIGHTNING}\nif __name__ == '__main__':\n    Images('x')\n",
+            },
+            False,
+        ),
+        (
+            {
+                "configs/data/images.yaml": "_target_: data.Images\nnum_workers: 4\n",
+                "data.py": f"{OWN_FIELD}\nif __name__ == '__main__':\n    Images('x')\n",
+            },
+            False,
+        ),
+        (
+            {
+                "configs/data/images.yaml": "_target_: data.Images\nnum_workers: 0\n",
+                "data.py": f"{OWN_FIELD}\nif __name__ == '__main__':\n    Images('x')\n",
+            },
+            True,
+        ),
+        ({"configs/data/images.yaml": "_target_: data.Others\nnum_workers: 0\n"}, False),
+        ({"train.py": "from data import Images\nImages('x')\n"}, True),
+        ({"train.py": "from data import Images\nImages('x', num_workers=4)\n"}, False),
+    ],
+)
+def test_what_a_configuration_gives_a_module_of_lightning(
+    project: Folder, files: dict[str, str], *, is_told: bool
+) -> None:
+    folder = project(**{"data.py": LIGHTNING, **files})
+    assert len(findings_in(folder, "data.py", "PA101")) == is_told
+
+
+@pytest.mark.parametrize(("says", "is_told"), [(SAYS_0, True), (SAYS_4, False)])
+def test_pinning_by_a_configuration(project: Folder, says: str, *, is_told: bool) -> None:
+    folder = project(**{"train.py": script("4", 'config["data"]["pin_memory"]'), "configs/train.yaml": says})
+    found = findings_in(folder, "train.py", "PA102")
+    assert len(found) == is_told
+    for finding in found:
+        assert "which is False by `configs/train.yaml:4`" in finding.message
+        assert finding.fix is not None
+        assert finding.fix.safety == "manual"
+
+
+@pytest.mark.parametrize(("says", "is_told"), [(SAYS_0, False), (SAYS_4, True)])
+def test_copies_of_batches_that_a_configuration_pins(project: Folder, says: str, *, is_told: bool) -> None:
+    folder = project(**{"train.py": script("4", 'config["data"]["pin_memory"]'), "configs/train.yaml": says})
+    assert bool(findings_in(folder, "train.py", "PA104")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("unpacked", "says", "rules"),
+    [
+        ('**config["data"]', SAYS_0, ["PA101", "PA102"]),
+        ("**config.data", SAYS_0, ["PA101", "PA102"]),
+        ('**config["data"]', SAYS_4, []),
+        ('**config["valid"]', SAYS_0, []),
+        ("**options", SAYS_0, []),
+        ('**config["data"], **more', SAYS_0, []),
+    ],
+)
+def test_a_part_of_the_configuration_that_a_loader_unpacks(
+    project: Folder, unpacked: str, says: str, rules: list[str]
+) -> None:
+    text = script("0").replace("batch_size=8, num_workers=0, pin_memory=True", unpacked)
+    folder = project(**{"train.py": text, "configs/train.yaml": says})
+    assert [rule for rule in ("PA101", "PA102") if findings_in(folder, "train.py", rule)] == rules
+
+
+def test_a_file_by_itself_has_no_configuration(project: Folder) -> None:
+    text = script('config["data"]["num_workers"]')
+    assert list(run_checks(Source("train.py", text), all_rules(), frozenset(["PA101"]))) == []
