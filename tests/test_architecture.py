@@ -284,6 +284,9 @@ SHARED_BY_FEWER = {
     "taint": "where tensors lie is asked of any program; both rules that ask it are about other things",
     "kinds": "the lattice of taint",
     "device_calls": "what calls do in taint",
+    "code_reader": "the statements of taint",
+    "expression_kinds": "the expressions of taint",
+    "loss_seeds": "where taint begins",
     "reached_code": "what a script has a use for is asked of any program",
     "rows_of_layers": "what the optimizers of a script train is asked of any program",
 }
