@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
 
 from perfaudit.records import NamedTuple
 from perfaudit.static.source import FUNCTIONS, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.code_reader import CodeReader
-from perfaudit.static.understanding.elsewhere import Elsewhere
-from perfaudit.static.understanding.kinds import Kind, Value, holder_kind, whole
+from perfaudit.static.understanding.kinds import Kind, Value, whole
 from perfaudit.static.understanding.loss_seeds import loss_seeds
 from perfaudit.static.understanding.losses import key
 from perfaudit.static.understanding.step_code import StepCode, step_code
@@ -43,25 +41,6 @@ def device_values(source: Source, step: StepLoop) -> tuple[Region, ...]:
     return tuple(Region(code, kinds) for code in step_code(source, step))
 
 
-def values_elsewhere(
-    there: Elsewhere, kind_of: Callable[[ast.expr], Kind], given_back: Iterable[ast.expr] = ()
-) -> Region:
-    """A function of another file, with the kinds of its expressions for what this call passes.
-
-    given_back: what it returns to a caller that runs the backward pass on it.
-    """
-    kinds: dict[int, Kind] = {}
-    reader = CodeReader(there.source, kinds, loss_seeds(there.source, there.function, given_back), (there.function,))
-    if there.owner is not None:
-        reader.names = _device_attributes(there.source, there.owner)
-    reader.names.update({name: kind_of(argument) for name, argument in there.named_arguments})
-    if there.function.args.kwarg is not None:
-        rest = [kind_of(argument) for argument in there.rest]
-        reader.names[there.function.args.kwarg.arg] = holder_kind(max(rest, default=Kind.HOST))
-    reader.block(there.function.body)
-    return Region(StepCode(there.function, ()), kinds)  # the call is in this file, whose nodes the other does not know
-
-
 def _before(source: Source, loop: Loop) -> dict[str, Value]:
     """What names are when the loop begins: read from the statements before it, and from `__init__` for `self`.
 
@@ -71,7 +50,7 @@ def _before(source: Source, loop: Loop) -> dict[str, Value]:
     function = source.enclosing(loop, *FUNCTIONS)
     owner = source.parent(function) if function is not None else None
     if isinstance(owner, ast.ClassDef):
-        reader.names = _device_attributes(source, owner)
+        reader.names = device_attributes(source, owner)
     around: list[ast.stmt] = [loop]
     for ancestor in source.ancestors(loop):
         if isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
@@ -89,7 +68,7 @@ def _before(source: Source, loop: Loop) -> dict[str, Value]:
     return {n: v for n, v in reader.names.items() if n not in again or whole(v) is Kind.TENSOR}
 
 
-def _device_attributes(source: Source, owner: ast.ClassDef) -> dict[str, Value]:
+def device_attributes(source: Source, owner: ast.ClassDef) -> dict[str, Value]:
     """What `__init__` gives to `self` that lies, or may lie, on the device."""
     reader = CodeReader(source, {}, {})
     for maker in source.bound_in(owner).get("__init__", []):
