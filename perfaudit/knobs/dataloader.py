@@ -225,7 +225,7 @@ class Dataloader(Knob):
             why = told.kept.get("unanswered")
             return [f"how many workers are needed could not be predicted: {why}"] if why else []
         return [
-            _prediction(seen, told.kept["wanted"], told.kept.get("pace"), str(told.kept.get(REFUTED, ""))),
+            _prediction(seen, told),
             *said_of_samples(told.kept.get("samples")),
             *_start_up(seen, told),
             *_beyond_cores(told),
@@ -284,8 +284,9 @@ def _is_persistent(now: Settings, seen: Reply | None, start: Start, workers: int
 # ---- sentences ----------------------------------------------------------------------------------------------------
 
 
-def _prediction(seen: Reply, wanted: int, pace: float | None, refuted: str) -> str:
+def _prediction(seen: Reply, told: Told) -> str:
     computing = f"{100 * seen['cpu_share']:.0f} % of it computing"
+    wanted, pace, refuted = told.kept["wanted"], told.kept.get("pace"), told.kept.get(REFUTED)
     raced = ", raced with fewer and more"
     if refuted:
         raced = f"; {'that' if wanted > 1 else 'it'} {refuted}, so other numbers were raced"
@@ -293,10 +294,18 @@ def _prediction(seen: Reply, wanted: int, pace: float | None, refuted: str) -> s
         raced = (
             f"; as many loaded a batch every {_ms(pace)}, so other numbers are not raced, nor your code as a control"
         )
+        raced += _own_scatter(told)
     return (
         f"loading a batch in the training process takes {_ms(seen['fetch'])} (varying by {100 * seen['cv']:.0f} %, "
         f"{computing}), the step {_ms(seen['step'])}: {wanted} worker{'s' if wanted > 1 else ''} predicted{raced}"
     )
+
+
+def _own_scatter(told: Told) -> str:
+    """In the place of a control: how far blocks of the user's own code lie apart."""
+    now = KNOB.current(told.survey)
+    own = next((trial.samples for trial in told.trials if trial.settings == now), ())
+    return f"; blocks of its own steps took {_ms(min(own))} to {_ms(max(own))} a step" if len(own) > 1 else ""
 
 
 def _beyond_cores(told: Told) -> list[str]:

@@ -23,7 +23,7 @@ from perfaudit.knobs._samples_alike import draws_nothing
 from perfaudit.knobs._workers_needed import is_sure, most_workers, start_seconds, wanted_workers
 from perfaudit.knobs.dataloader import KNOB
 from perfaudit.measure.facts import CallSite, Script
-from perfaudit.measurements import Settings
+from perfaudit.measurements import Settings, Trial
 from perfaudit.static import edit
 from perfaudit.static.source import Source
 
@@ -228,6 +228,17 @@ def test_a_sure_number_of_workers_that_keeps_up_is_predicted(pace: object, is_to
         else ", raced with fewer and more"
     )
     assert _remarks(given, asked)[0].endswith(f"the step 13 ms: 15 workers predicted{words}")
+
+
+def test_in_the_place_of_a_control_the_blocks_of_the_own_code_are_told() -> None:
+    given = survey(batches=64)
+    asked = bench(given, STEADY, pace={"seconds": 0.013})
+    KNOB.prediction(asked, KNOB.candidates(asked))
+    own = Trial("dataloader", KNOB.current(given), "ok", samples=(0.21, 0.205, 0.215))
+    told = KNOB.remarks(Told(given, (own,), (), asked.kept, None))[0]
+    assert told.endswith("nor your code as a control; blocks of its own steps took 205 ms to 215 ms a step")
+    asked.kept[REFUTED] = "failed (out of memory)"
+    assert "blocks of its own" not in KNOB.remarks(Told(given, (own,), (), asked.kept, None))[0]
 
 
 def test_a_prediction_that_did_not_hold_is_told() -> None:
