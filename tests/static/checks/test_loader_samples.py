@@ -277,3 +277,60 @@ SCRIPT = """for epoch in range(9):
 def test_a_script_that_puts_what_it_evaluates_back_into_train_mode_trains(text: str, severity: str) -> None:
     (found,) = run_checks(Source("a.py", HEAD + text), all_rules(), frozenset(["PA101"]))
     assert found.severity == severity
+
+
+ON_GPU = """
+from functools import partial
+import torch
+from torch.utils.data import DataLoader
+
+def collate(samples, size):
+    if torch.cuda.is_available():
+        return torch.cuda.{kind}(samples)
+    return torch.{kind}(samples)
+
+def train():
+    loader = DataLoader(Patches("x"), {workers}, collate_fn=partial(collate, size=8))
+    for batch in loader:
+        model(batch.cuda()).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("FloatTensor", False), ("stack", True)])
+@pytest.mark.parametrize(("rule", "workers"), [("PA101", "num_workers=0"), ("PA102", "num_workers=4")])
+def test_batches_that_are_made_on_the_gpu(kind: str, rule: str, workers: str, *, is_told: bool) -> None:
+    source = Source("a.py", ON_GPU.format(kind=kind, workers=workers))
+    assert bool(list(run_checks(source, all_rules(), frozenset([rule])))) == is_told
+
+
+SAMPLES_OF_ANOTHER_FILE = """
+import torch
+from torch.utils.data import Dataset
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+class Pairs(Dataset):
+    def __init__(self, path):
+        self.lines = open(path).readlines()
+
+    def encode(self, line):
+        return torch.tensor(tokenizer.encode(line)){move}
+
+class Sentences(Pairs):
+    def __getitem__(self, i):
+        return self.encode(self.lines[i])
+"""
+
+
+@pytest.mark.parametrize(("move", "is_told"), [(".to(device)", False), ("", True)])
+@pytest.mark.parametrize(("rule", "workers"), [("PA101", "num_workers=0"), ("PA102", "num_workers=4")])
+def test_samples_that_another_file_makes_on_the_gpu(
+    tmp_path: Path, move: str, rule: str, workers: str, *, is_told: bool
+) -> None:
+    (tmp_path / "sets.py").write_text(SAMPLES_OF_ANOTHER_FILE.format(move=move))
+    text = ON_GPU.format(kind="stack", workers=workers).replace(", collate_fn=partial(collate, size=8)", "")
+    script = tmp_path / "train.py"
+    script.write_text("from sets import Sentences\n" + text.replace('Patches("x")', 'Sentences("x")'))
+    source = Source("train.py", script.read_text(), Project([*tmp_path.glob("*.py")]).seen_from(script))
+    assert bool(list(run_checks(source, all_rules(), frozenset([rule])))) == is_told

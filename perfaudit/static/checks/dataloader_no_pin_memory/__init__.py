@@ -27,8 +27,10 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
 )
 from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
+    collates_on_device,
     is_part_of_dataset,
     makes_arrays_only,
+    makes_samples_on_device,
     only_arranges,
 )
 from perfaudit.static.checks.transfer_blocks_host.host_tensors import is_made_on_host
@@ -88,6 +90,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     if not is_asked_for_batches(source, call) or stays_on_host(source, call) or _copies_new_tensors_only(source, call):
         return
     if _runs_on_tpu(source) or is_part_of_dataset(source, call) or has_nothing_to_pin(source, call):
+        return
+    if collates_on_device(source, call) or makes_samples_on_device(source, call):  # to pin what lies there raises
         return
     if (
         makes_arrays_only(source, call)

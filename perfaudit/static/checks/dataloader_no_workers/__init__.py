@@ -33,6 +33,7 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     collates_on_device,
     has_one_sample,
     is_part_of_dataset,
+    makes_samples_on_device,
     only_arranges,
     searches_in_loops,
 )
@@ -99,6 +100,8 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     ):
         return
     if is_on_device(source, call) or collates_on_device(source, call):  # a forked worker cannot use the device
+        return
+    if makes_samples_on_device(source, call):
         return
     if says_why_not(source, call, workers) or is_part_of_dataset(source, call) or has_one_sample(source, call):
         return

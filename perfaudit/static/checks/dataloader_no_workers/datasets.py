@@ -26,6 +26,7 @@ _PARTS = {"torch.utils.data.Subset", "torch.utils.data.random_split"}
 _LISTS = {"range", "list", "zip", "enumerate", "sorted"}
 _INDICES = regex(r"(^|_)(idx|index|indices|ids|nids?|eids?)$")
 _OF_TENSORS = {"size", "shape", "dim", "dtype", "numel"}
+_OF_CUDA = regex(r"torch\.cuda\.(?:sparse\.)?[A-Z]\w*Tensor")  # classes of tensors, called to make one
 _GENERATOR = regex(r"\.(_?rng|_?random(_?(state|generator))?|.*_rng|rng_.*|.*random_state)$")
 _DRAWS = {  # methods of `random.Random`, `numpy.random.Generator` and `RandomState`
     *("random", "randint", "randrange", "uniform", "choice", "choices", "sample", "shuffle", "gauss", "normal"),
@@ -42,7 +43,7 @@ def is_on_device(source: Source, call: ast.Call) -> bool:
 
     Pinning such a tensor raises, and so does making one in a worker process that was forked.
     """
-    return any(_makes_device_tensor(source, node) for node in _reachable_nodes(source, call))
+    return any(makes_device_tensor(source, node) for node in _reachable_nodes(source, call))
 
 
 def may_be_on_device(source: Source, call: ast.Call) -> bool:
@@ -58,7 +59,10 @@ def may_be_on_device(source: Source, call: ast.Call) -> bool:
     return source.neighbours.imports_a_marked_file("accelerator", sorted(modules | names))
 
 
-def _makes_device_tensor(source: Source, node: ast.AST) -> bool:
+def makes_device_tensor(source: Source, node: ast.AST) -> bool:
+    """Whether a node moves a tensor to a device or makes it there: `x.cuda()`, `torch.cuda.FloatTensor(x)`, `device=device`."""
+    if isinstance(node, ast.Call) and _OF_CUDA.fullmatch(source.qualified_name(node.func) or ""):
+        return True
     if isinstance(node, ast.Call) and moves_to_device(source, node):
         targets = [*node.args, *(keyword.value for keyword in node.keywords)]
         return not targets or not all(_is_of_sample(source, target) for target in targets)

@@ -7,6 +7,7 @@ import builtins
 import sys
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.dataloader_no_workers.datasets import makes_device_tensor
 from perfaudit.static.checks.dataloader_no_workers.samples import (
     READ_WHEN_ASKED,
     body_of,
@@ -170,6 +171,20 @@ def collates_on_device(source: Source, call: ast.Call) -> bool:
         return False
     inside, function = found
     return any(isinstance(node, ast.Call) and moves_to_device(inside, node) for node in ast.walk(function))
+
+
+def makes_samples_on_device(source: Source, call: ast.Call) -> bool:
+    """Whether `__getitem__` of a class of the project, or a method or function that it calls, moves the sample to a device."""
+    owner = _class(source, argument(source, call, "dataset", 0))
+    edge = [_find_method(*owner, "__getitem__")] if owner is not None else []
+    known: set[int] = set()
+    for _ in range(FOLLOW + 1):
+        places = [place for place in edge if place is not None and id(place[1]) not in known]
+        known.update(id(function) for _, function in places)
+        if any(makes_device_tensor(inside, node) for inside, function in places for node in ast.walk(function)):
+            return True
+        edge = [found for inside, function in places if owner for found in _further(inside, function, owner)]
+    return False
 
 
 def makes_arrays_only(source: Source, call: ast.Call) -> bool:
