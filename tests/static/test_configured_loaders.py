@@ -158,6 +158,9 @@ class Images(LightningDataModule):
         )
 """
 
+IMAGES = "_target_: data.Images\nnum_workers: 0\n"
+OTHERS = "_target_: data.Others\nnum_workers: 4\n"
+TRIED = {"test_data.py": "from data import Images\nImages('x')\n"}
 OWN_FIELD = LIGHTNING.replace("self.save_hyperparameters(logger=False)", "self.num_workers = num_workers").replace(
     "self.hparams.num_workers", "self.num_workers"
 )
@@ -199,6 +202,21 @@ OWN_FIELD = LIGHTNING.replace("self.save_hyperparameters(logger=False)", "self.n
             True,
         ),
         ({"configs/data/images.yaml": "_target_: data.Others\nnum_workers: 0\n"}, False),
+        ({"configs/data/images.yaml": IMAGES, "configs/data/others.yaml": OTHERS}, True),
+        ({"configs/data/images.yaml": "_target_: data.Images\n", "configs/data/others.yaml": OTHERS}, False),
+        ({"configs/data/images.yaml": "_target_: ${paths.package}.data.Images\nnum_workers: 0\n"}, True),
+        ({"configs/data/images.yaml": "_target_: ${paths.package}.data.Images\nnum_workers: 4\n", **TRIED}, False),
+        ({"configs/data/images.yaml": IMAGES, "train.yaml": "defaults:\n  - data: images.yaml\n"}, True),
+        ({"configs/data/images.yaml": IMAGES, "train.yaml": "defaults:\n  - data: others\n"}, False),
+        ({"configs/data/images.yaml": IMAGES, "train.yaml": "defaults:\n- data: ${which}\n"}, True),
+        (
+            {
+                "configs/data/images.yaml": IMAGES,
+                "configs/train.yaml": "defaults:\n  - data: others\n",
+                "configs/experiment/images.yaml": "defaults:\n  - override /data: images\n",
+            },
+            True,
+        ),
         ({"train.py": "from data import Images\nImages('x')\n"}, True),
         ({"train.py": "from data import Images\nImages('x', num_workers=4)\n"}, False),
     ],
@@ -208,6 +226,12 @@ def test_what_a_configuration_gives_a_module_of_lightning(
 ) -> None:
     folder = project(**{"data.py": LIGHTNING, **files})
     assert len(findings_in(folder, "data.py", "PA101")) == is_told
+
+
+def test_the_file_that_builds_the_class_is_named(project: Folder) -> None:
+    folder = project(**{"data.py": LIGHTNING, "configs/a.yaml": OTHERS.replace("4", "0"), "configs/b.yaml": IMAGES})
+    (found,) = findings_in(folder, "data.py", "PA101")
+    assert "which is 0 by `configs/b.yaml:2`," in found.message
 
 
 @pytest.mark.parametrize(("says", "is_told"), [(SAYS_0, True), (SAYS_4, False)])

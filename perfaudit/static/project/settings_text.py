@@ -19,6 +19,9 @@ SUFFIXES = (*YAML, *JSON, *TOML)
 
 _CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
 _ARGUMENTS = ("init_args", "params")  # the section beside `class_path` or `target` with what the class is given
+_CLASS_BELOW_FILLED_IN = regex(
+    r"\$\{[\w.]+\}[\w.]*\.[A-Za-z_]\w*"
+)  # `${paths.package}.data.Images`: its last name is known
 _WORDS: dict[str, object] = {  # as YAML 1.1 has them, which PyYAML reads
     **dict.fromkeys(("true", "yes", "on"), True),
     **dict.fromkeys(("false", "no", "off"), False),
@@ -146,7 +149,8 @@ def _of_lines(text: str) -> Iterator[Section]:
             inside.settings += _in_braces(keys, value, number, lines)
             inside.is_whole = False
         elif value:
-            section.settings.append(Setting(keys, _scalar(value), number))
+            is_class = key in _CLASS_KEYS and _CLASS_BELOW_FILLED_IN.fullmatch(value)
+            section.settings.append(Setting(keys, value if is_class else _scalar(value), number))
         else:
             found.append(inner_section := Section(keys, above=section))
             around.append((indent, False, inner_section))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
 from perfaudit.static.project.loader_marks import declares, sets, sets_key
-from perfaudit.static.project.settings_text import SUFFIXES, UNREAD
+from perfaudit.static.project.settings_text import SUFFIXES, UNREAD, YAML
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.built_by_settings import OF_LOADERS, class_of
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
@@ -40,6 +40,7 @@ _NODES = (
     "ConfigDict",
     "AttrDict",
 )  # made empty, filled line by line
+_CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
 _READS = ("load", "safe_load", "full_load", "load_config", "load_yaml", "read_yaml", "get_config", "create")
 
 
@@ -91,16 +92,47 @@ def given_by_settings(source: Source, constructor: Function, parameter: ast.arg)
     in_files = source.neighbours.settings(parameter.arg)
     if not sections or in_files is None or not all(section.is_whole for section, _ in sections):
         return None
+    if not any(_may_be_chosen(source, file) for _, file in sections):
+        return None
     if any(argument(there, call, parameter.arg) is not ABSENT for there, call in calls_in_sight(source, owner)):
         return None
-    found = [(each.setting.value, each.place) for each in in_files]
-    if any(all(each.keys[-1] != parameter.arg for each in section.settings) for section, _ in sections):
+    is_everywhere = all(any(each.keys[-1] == parameter.arg for each in section.settings) for section, _ in sections)
+    # What else hydra merges into a section of the class names no class, or this one; another class's is inherited at most.
+    of_class = [each for each in in_files if each.made == owner]
+    others = [each for each in in_files if not each.made or (each.made != owner and not is_everywhere)]
+    found = [(each.setting.value, each.place) for each in (*of_class, *others)]
+    if not is_everywhere:
         written = default_expression(constructor, parameter)
         value = constant(source, written) if written is not None else UNKNOWN
         if value is UNKNOWN:
             return None
         found.append((value, f"{source.path}:{parameter.lineno}"))
     return _common_value(found)
+
+
+def _may_be_chosen(source: Source, file: str) -> bool:
+    """Whether a settings file is one of hydra's that some list of defaults chooses of its group, or of no such group.
+
+    A template's own data, which the lists of a project no longer name, is left over.
+    """
+    assert source.neighbours is not None
+    folder, _, name = file.rpartition("/")
+    group = folder.rpartition("/")[2]
+    chosen = [
+        found.setting.value
+        for key in ((group, *(each.format(group) for each in _CHOICES)) if group else ())
+        for found in source.neighbours.settings(key) or ()
+        if found.setting.keys[-2:] == ("defaults", key)
+    ]
+    chosen_stems = {
+        _stem(each) if isinstance(each, str) else None for each in chosen
+    }  # None: which one is not in sight
+    return not chosen or None in chosen_stems or _stem(name) in chosen_stems
+
+
+def _stem(file: str) -> str:
+    name = file.rpartition("/")[2]
+    return next((name.removesuffix(each) for each in YAML if name.endswith(each)), name)
 
 
 def _common_value(found: list[tuple[object, str]]) -> Default | None:
