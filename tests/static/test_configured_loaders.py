@@ -270,6 +270,55 @@ def test_a_part_of_the_configuration_that_a_loader_unpacks(
     assert [rule for rule in ("PA101", "PA102") if findings_in(folder, "train.py", rule)] == rules
 
 
+@pytest.mark.parametrize(
+    ("files", "rules"),
+    [
+        ({"a.yaml": "data:\n  batch_size: 8\n"}, ["PA101", "PA102"]),
+        ({"a.yaml": "data:\n  batch_size: 8\n  num_workers: 4\n"}, ["PA102"]),
+        ({"a.yaml": "data:\n  batch_size: 8\n", "b.yaml": "more:\n  pin_memory: true\n"}, ["PA101"]),
+        ({"a.yaml": "images:\n  batch_size: 8\n"}, []),
+        ({"a.yaml": "data: images\n"}, []),
+        ({"a.yaml": "data:\n  batch_size: 8\n", "b.py": "config['data']['num_workers'] = 4"}, ["PA102"]),
+    ],
+)
+def test_what_no_part_of_the_configuration_sets(project: Folder, files: dict[str, str], rules: list[str]) -> None:
+    text = script("0", before="import b").replace("batch_size=8, num_workers=0, pin_memory=True", '**config["data"]')
+    text = text.replace("configs/train.yaml", "configs.yaml")
+    folder = project(**{"train.py": text, "b.py": "", **files})
+    assert [rule for rule in ("PA101", "PA102") if findings_in(folder, "train.py", rule)] == rules
+
+
+TRAINER = "_target_: lightning.Trainer\n"
+IN_HOOK = LIGHTNING.replace("self.hparams.num_workers", "4").replace("pin_memory=self.hparams.pin_memory,", "")
+
+
+@pytest.mark.parametrize(
+    ("files", "is_told"),
+    [
+        ({"configs/train.yaml": f"trainer:\n  {TRAINER}  accelerator: gpu\n"}, True),
+        ({"configs/train.yaml": f"trainer:\n  {TRAINER}  gpus: 1\n"}, True),
+        ({"configs/train.yaml": f"trainer:\n  {TRAINER}  gpus: 0\n"}, False),
+        ({"configs/train.yaml": f"trainer:\n  {TRAINER}  accelerator: cpu\n"}, False),
+        ({"configs/train.yaml": "trainer:\n  accelerator: auto\n"}, True),
+        ({"a.yaml": "accelerator: gpu\n", "b.yaml": "accelerator: cpu\n"}, False),
+        ({"configs/train.yaml": "defaults:\n  - trainer: gpu\n"}, True),
+        ({"configs/train.yaml": "defaults:\n  - trainer: default.yaml\n"}, False),
+        ({"configs/train.yaml": "defaults:\n  - trainer: gpu\n", "data.py": IN_HOOK.replace("train_d", "my_d")}, False),
+        ({}, False),
+    ],
+)
+def test_a_trainer_that_a_configuration_puts_on_the_gpu(
+    project: Folder, files: dict[str, str], *, is_told: bool
+) -> None:
+    groups = {
+        "configs/trainer/default.yaml": f"{TRAINER}accelerator: cpu\n",
+        "configs/trainer/gpu.yaml": "defaults:\n  - default\naccelerator: gpu\n",
+    }
+    with_groups = groups if any("- trainer" in text for text in files.values()) else {}
+    folder = project(**{"data.py": IN_HOOK, **with_groups, **files})
+    assert len(findings_in(folder, "data.py", "PA102")) == is_told
+
+
 def test_a_file_by_itself_has_no_configuration(project: Folder) -> None:
     text = script('config["data"]["num_workers"]')
     assert list(run_checks(Source("train.py", text), all_rules(), frozenset(["PA101"]))) == []

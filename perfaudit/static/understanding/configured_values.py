@@ -61,6 +61,17 @@ def configured_argument(source: Source, call: ast.Call, name: str) -> Default | 
     return _by_keys(source, (*keys, name)) if keys else None
 
 
+def is_left_out(source: Source, call: ast.Call, name: str) -> bool:
+    """Whether a call unpacks a part of a configuration that is in sight, and no settings file and no code sets such a name."""
+    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    keys = _keys(source, unpacked[0]) if len(unpacked) == 1 else ()
+    if not keys or source.neighbours is None or _may_be_said_elsewhere(source, name):
+        return False
+    parts = source.neighbours.settings(keys[-1]) or ()
+    is_in_sight = any(found.setting.value is UNREAD and _fits(keys, _path(found)) for found in parts)
+    return is_in_sight and source.neighbours.settings(name) == [] and _nodes_set(source, (*keys, name)) == []
+
+
 def _by_keys(source: Source, keys: tuple[str, ...]) -> Default | None:
     """The value of the setting to which these keys lead."""
     if (
@@ -115,22 +126,25 @@ def _may_be_chosen(source: Source, file: str) -> bool:
 
     A template's own data, which the lists of a project no longer name, is left over.
     """
-    assert source.neighbours is not None
-    folder, _, name = file.rpartition("/")
-    group = folder.rpartition("/")[2]
+    chosen = chosen_of_group(source, file.rpartition("/")[0].rpartition("/")[2])
+    return not chosen or None in chosen or stem_of(file) in chosen
+
+
+def chosen_of_group(source: Source, group: str) -> set[str | None]:
+    """Which files of a folder lists of defaults choose (`- data: images.yaml`), without endings; None for one out of sight."""
+    if not group or source.neighbours is None:
+        return set()
     chosen = [
         found.setting.value
-        for key in ((group, *(each.format(group) for each in _CHOICES)) if group else ())
+        for key in (group, *(each.format(group) for each in _CHOICES))
         for found in source.neighbours.settings(key) or ()
         if found.setting.keys[-2:] == ("defaults", key)
     ]
-    chosen_stems = {
-        _stem(each) if isinstance(each, str) else None for each in chosen
-    }  # None: which one is not in sight
-    return not chosen or None in chosen_stems or _stem(name) in chosen_stems
+    return {stem_of(each) if isinstance(each, str) else None for each in chosen}
 
 
-def _stem(file: str) -> str:
+def stem_of(file: str) -> str:
+    """The last name of a path without the ending of YAML."""
     name = file.rpartition("/")[2]
     return next((name.removesuffix(each) for each in YAML if name.endswith(each)), name)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.dataloader_no_pin_memory.configured_trainers import is_fed_to_configured_trainer
 from perfaudit.static.checks.dataloader_no_pin_memory.nothing_to_pin import has_nothing_to_pin
 from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_in_memory,
@@ -40,7 +41,7 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.called_functions import called_function, callers
-from perfaudit.static.understanding.configured_values import configured_argument
+from perfaudit.static.understanding.configured_values import configured_argument, is_left_out
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.devices import (
     changes_default_device,
@@ -76,7 +77,7 @@ _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp
 @check("PA102", call="torch.utils.data.DataLoader")
 def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
-    if pinned is UNKNOWN and leaves_out(source, call, "pin_memory"):
+    if pinned is UNKNOWN and (leaves_out(source, call, "pin_memory") or is_left_out(source, call, "pin_memory")):
         pinned = ABSENT
     unless = configured_argument(source, call, "pin_memory") if pinned is UNKNOWN else None
     if pinned is UNKNOWN and (unless is None or unless.value is not False):
@@ -209,7 +210,8 @@ def _goes_to_gpu(source: Source, call: ast.Call) -> bool:
         return True
     if not _is_handed_on(source, call) or _names_another_device(source):
         return False
-    return on_gpu or (source.neighbours is not None and source.neighbours.program_carries("accelerator"))
+    is_said_in_program = source.neighbours is not None and source.neighbours.program_carries("accelerator")
+    return on_gpu or is_said_in_program or is_fed_to_configured_trainer(source, call)
 
 
 def _feeds_model(source: Source, call: ast.Call) -> bool:

@@ -41,7 +41,7 @@ from perfaudit.static.checks.dataloader_no_workers.samples import Found, functio
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
-from perfaudit.static.understanding.configured_values import configured_argument
+from perfaudit.static.understanding.configured_values import configured_argument, is_left_out
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import changes_default_device
@@ -71,7 +71,10 @@ _CHANGES = regex(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # s
 @check("PA101", call=LOADER)
 def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     workers = argument(source, call, "num_workers", NUM_WORKERS)
-    if workers is UNKNOWN and leaves_out(source, call, "num_workers"):
+    is_configured = workers is UNKNOWN
+    if is_configured and leaves_out(source, call, "num_workers"):
+        workers, is_configured = ABSENT, False
+    elif is_configured and is_left_out(source, call, "num_workers"):
         workers = ABSENT
     unless = configured_argument(source, call, "num_workers") if workers is UNKNOWN else None
     if workers is UNKNOWN and (unless is None or unless.value != 0 or unless.value is False):
@@ -81,7 +84,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         if unless is None or unless.value != 0 or unless.value is False:
             return
     batch_size = argument(source, call, "batch_size", 1)
-    is_unsure = batch_size is UNKNOWN and workers is not UNKNOWN  # a configuration that is unpacked has a size as well
+    is_unsure = batch_size is UNKNOWN and not is_configured  # a configuration that is unpacked has a size as well
     if is_unsure or constant(source, batch_size) is None:  # batch_size=None: the dataset yields batches
         return
     if takes_one_batch(source, call):

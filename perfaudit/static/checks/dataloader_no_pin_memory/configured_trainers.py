@@ -1,0 +1,55 @@
+"""Loaders of Lightning's modules whose trainer gets its device from settings files: `accelerator: gpu`, `gpus: 1`."""
+
+from __future__ import annotations
+
+import ast
+
+from perfaudit.expressions import regex
+from perfaudit.static.project.settings_files import Found
+from perfaudit.static.project.settings_text import UNREAD
+from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.understanding.configured_values import chosen_of_group, stem_of
+from perfaudit.static.understanding.names import last_name
+
+_HOOK = regex(r"(train|val|test|predict)_dataloader$")
+_ON_GPU = ("gpu", "cuda", "auto")
+_NO_GPUS = (0, None, False, "0", "", UNREAD)
+
+
+def is_fed_to_configured_trainer(source: Source, call: ast.Call) -> bool:
+    """Whether a loader is one that Lightning's trainer asks for or that its file hands to one, which settings put on a GPU.
+
+    Of hydra's files for the trainer those count that a list of defaults chooses.
+    """
+    function = source.enclosing(call, *FUNCTIONS)
+    is_hook = isinstance(function, FUNCTIONS) and bool(_HOOK.match(function.name))
+    is_beside = any(last_name(each.func) == "Trainer" for each in source.nodes(ast.Call))
+    return source.neighbours is not None and (is_hook or is_beside) and _trainer_is_on_gpu(source)
+
+
+def _trainer_is_on_gpu(source: Source) -> bool:
+    assert source.neighbours is not None
+    told = source.neighbours.settings("accelerator") or []
+    counted = source.neighbours.settings("gpus") or []
+    built = source.neighbours.sections_for("Trainer") or []
+    groups = {folder for _, file in built if (folder := _folder_of(file))}
+    chosen = {folder: stems for folder in groups if (stems := chosen_of_group(source, folder))}
+    if chosen:
+        told = [each for each in told if stem_of(each.file) in chosen.get(_folder_of(each.file), ())]
+        counted = [each for each in counted if stem_of(each.file) in chosen.get(_folder_of(each.file), ())]
+        return any(_says_gpu(each) for each in told) or any(_counts_gpus(each) for each in counted)
+    said = [_says_gpu(each) for each in told] or [_counts_gpus(each) for each in counted]
+    return bool(said) and all(said)
+
+
+def _folder_of(file: str) -> str:
+    """The name of the folder that a file is in, "" at the top."""
+    return file.rpartition("/")[0].rpartition("/")[2]
+
+
+def _says_gpu(found: Found) -> bool:
+    return found.setting.value in _ON_GPU
+
+
+def _counts_gpus(found: Found) -> bool:
+    return found.setting.value not in _NO_GPUS
