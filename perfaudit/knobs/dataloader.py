@@ -289,7 +289,7 @@ def _prediction(seen: Reply, told: Told) -> str:
     wanted, pace, refuted = told.kept["wanted"], told.kept.get("pace"), told.kept.get(REFUTED)
     raced = ", raced with fewer and more"
     if refuted:
-        raced = f"; {'that' if wanted > 1 else 'it'} {refuted}, so other numbers were raced"
+        raced = f"; {'that' if wanted > 1 else 'it'} {refuted}, so other numbers were tried"
     elif pace is not None:
         raced = (
             f"; as many loaded a batch every {_ms(pace)}, so other numbers are not raced, nor your code as a control"

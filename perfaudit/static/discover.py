@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,21 +95,31 @@ def python_files(
 
 
 def files_below(
-    root: Path, suffixes: tuple[str, ...], most_folders: int, without: Collection[str] = ()
+    root: Path, suffixes: tuple[str, ...], most_folders: int, most_entries: int, without: Collection[str] = ()
 ) -> list[str] | None:
-    """Paths of files with these endings below a folder, seen from it, with "/", in order; None where it holds too many folders.
+    """Paths of files with these endings below a folder, seen from it, with "/", in order; None where it holds too much.
 
-    Without what ignore files exclude, hidden folders, and those of the names in `without`. Links are not followed.
+    Without what ignore files exclude, hidden folders, and those of the names in `without`. Links are not followed, and links to
+    files are among them.
     """
-    folders = 0
+    folders = entries = 0
 
     def is_left_out(name: str) -> bool:
         nonlocal folders
         folders += 1
-        return folders > most_folders or name in NEVER or name in without or name.startswith(".")
+        return (
+            max(folders - most_folders, entries - most_entries) > 0 or name in NEVER | set(without) or name[:1] == "."
+        )
 
-    files = [file for file in _walk(root, None, None, suffixes, is_left_out) if not file.problem]
-    return [file.inside for file in files if not file.is_stray_link] if folders <= most_folders else None
+    def entries_of(path: Path) -> list[os.DirEntry[str]]:
+        nonlocal entries
+        with os.scandir(path) as found:
+            listed = list(islice(found, max(0, most_entries - entries) + 1))
+        entries += len(listed)
+        return listed
+
+    files = [file for file in _walk(root, None, None, suffixes, is_left_out, entries_of) if not file.problem]
+    return [file.inside for file in files] if folders <= most_folders and entries <= most_entries else None
 
 
 def shown_path(path: Path, seen_from: Path | None = None) -> str:
@@ -139,8 +150,9 @@ def _walk(
     seen_from: Path | None,
     suffixes: tuple[str, ...] = SUFFIXES,
     leaves_out: Callable[[str], bool] = NEVER.__contains__,
+    entries_of: Callable[[Path], Iterable[os.DirEntry[str]]] = os.scandir,
 ) -> Iterator[File]:
-    """Files with these endings below a folder. leaves_out: whether folders of a name are passed over."""
+    """Files with these endings below a folder. leaves_out: whether folders of a name are passed over. entries_of: lists one."""
     top = Path(os.path.normpath(root.absolute()))
     problems: list[tuple[Path, str]] = []
     above = _ignores_above(top, problems)
@@ -153,7 +165,7 @@ def _walk(
             yield File(given, shown_path(given, seen_from), named=False, inside=path.relative_to(top).as_posix())
             continue
         try:
-            entries = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
+            entries = sorted(entries_of(path), key=lambda entry: entry.name, reverse=True)
         except OSError as error:
             reason = f"folder not read: {refusal(error)}"
             yield File(given, shown_path(given, seen_from), False, reason)

@@ -38,9 +38,11 @@ class Bout:
     kept: Json = field(default_factory=dict)  # what the knob wants to find again
     prediction: Prediction | None = None  # of the knob, in the place of a first look
     finalists: list[Variant] = field(default_factory=list)
+    refuted: list[Variant] = field(default_factory=list)  # what was predicted and raced, and is not the one to take
     look: Raced | None = None  # the race in one training that chose the finalists, where there was one
     calibration: Calibration | None = None  # that race's
     looks: tuple[Look, ...] = LOOKS  # at the race of the finalists
+    refuted_looks: tuple[Look, ...] = LOOKS  # at the race before it
 
 
 def variant_of(name: str, settings: Settings) -> Variant:

@@ -75,15 +75,12 @@ def comparisons_of(bout: Bout) -> list[Comparison]:
     module = knob(bout.name)
     clock, least = clock_of(bout), least_gain(bout)
     found = []
-    for variant in bout.finalists:
-        phases = module.phases_on(bout.survey, variant.settings)
+    for variant in (*bout.refuted, *bout.finalists):
+        phases, stage = module.phases_on(bout.survey, variant.settings), race_of(bout, variant)
+        looks = bout.refuted_looks if variant in bout.refuted else bout.looks
         if phases:
-            found.append(
-                comparison(bout.ledger, bout.base, variant, race_of(bout), phases, least=least, looks=bout.looks)
-            )
-        found.append(
-            comparison(bout.ledger, bout.base, variant, race_of(bout), clock=clock, least=least, looks=bout.looks)
-        )
+            found.append(comparison(bout.ledger, bout.base, variant, stage, phases, least=least, looks=looks))
+        found.append(comparison(bout.ledger, bout.base, variant, stage, clock=clock, least=least, looks=looks))
     known = [replace(compared, without_loading=module.fixed_batch) for compared in found if compared is not None]
     return [*known, *_screened_comparisons(bout, {key_of(bout.name, compared.candidate) for compared in known})]
 

@@ -72,8 +72,11 @@ def search(
         return NotApplicable(name, str(refusal))
     _choose_and_race(session, profile, bout, bench, tried, deadline)
     if bout.prediction is not None and (why := _refutation(bout)):
-        bout.kept[REFUTED], bout.prediction = why, None
-        _choose_and_race(session, profile, bout, bench, _add_variants(bout, wanted), deadline)
+        others = _add_variants(bout, wanted)
+        if others and affordable(bout.ledger, deadline.seconds_left(), FEWEST_GENERATIONS) >= FEWEST_RACED:
+            bout.refuted, bout.refuted_looks = bout.finalists, bout.looks
+            bout.kept[REFUTED], bout.prediction, bout.finalists = why, None, []
+            _choose_and_race(session, profile, bout, bench, others, deadline)
     return bout
 
 
@@ -285,9 +288,13 @@ def least_gain(bout: Bout) -> float:
     return min(0.5, knob(bout.name).min_gain / max(bout.share, 1e-6))
 
 
-def race_of(bout: Bout) -> str:
-    """The stage of the ledger on which verdicts rest; the first look chose, so it does not count."""
-    return f"{bout.name} race of others" if REFUTED in bout.kept else f"{bout.name} race"
+def race_of(bout: Bout, variant: Variant | None = None) -> str:
+    """The stage of the ledger on which verdicts rest; the first look chose, so it does not count.
+
+    variant: of the race in which this one was, the last one without it.
+    """
+    is_second = bool(bout.refuted) and variant not in bout.refuted
+    return f"{bout.name} race of others" if is_second else f"{bout.name} race"
 
 
 def clock_of(bout: Bout) -> ClockName:

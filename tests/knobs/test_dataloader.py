@@ -247,7 +247,7 @@ def test_a_prediction_that_did_not_hold_is_told() -> None:
     KNOB.prediction(asked, KNOB.candidates(asked))
     asked.kept[REFUTED] = "failed (out of memory)"
     assert _remarks(given, asked)[0].endswith(
-        "15 workers predicted; that failed (out of memory), so other numbers were raced"
+        "15 workers predicted; that failed (out of memory), so other numbers were tried"
     )
 
 

@@ -100,7 +100,7 @@ def test_what_changed_is_audited_again(
 
 
 def test_a_changed_setting_is_asked_for_again(project: Project, audits: list[str]) -> None:
-    text = "import torch\nloader = torch.utils.data.DataLoader(images, num_workers=cfg.num_workers)\nfor x in loader: print(x)\n"
+    text = "import torch, yaml\nloader = torch.utils.data.DataLoader(images, num_workers=cfg.num_workers)\nfor x in loader: 1\n"
     folder = project(**{"train.py": text, "a.yaml": "num_workers: 0\n", "b.yaml": "seed: 1\n"})
     assert rules(scanned(folder)) == {"PA101"}
     audits.clear()

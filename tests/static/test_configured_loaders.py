@@ -87,7 +87,14 @@ def test_a_part_of_the_configuration_under_another_name(project: Folder) -> None
         ({"a.json": '{"data": {"num_workers": 0}}'}, True),
         ({"a.json": '{"data": {"num_workers": 0}} // ours'}, True),
         ({"a.json": '{"data": {"num_workers": 0}} // ours', "b.json": '{"num_workers": 4,}'}, False),
-        ({"configs/train.yaml": SAYS_0, "b.yaml": SAYS_4}, True),  # the script names the first one
+        (
+            {"configs/train.yaml": SAYS_0, "b.yaml": SAYS_4},
+            False,
+        ),  # that the script opens the first one may be one of its ways
+        ({"configs/train.yaml": SAYS_0, "configs/b.yaml": "root: data\ndata:\n  batch_size: 8\n"}, False),
+        ({"configs/train.yaml": SAYS_0, "configs/b.yaml": "name: environment\n"}, True),
+        ({"configs/train.yaml": SAYS_0, "speed.yaml": "# @package data\nnum_workers: 8\n"}, False),
+        ({"configs/train.yaml": SAYS_0, "other.py": "import detectron2\n"}, False),
         ({"configs/train.yaml": SAYS_4, "b.yaml": SAYS_0}, False),
         ({"a.toml": "[data]\nnum_workers = 0\n"}, True),
         ({"configs/data/one.yaml": "num_workers: 0\n"}, True),  # a group of hydra's
@@ -105,14 +112,67 @@ def test_all_files_must_say_the_same(project: Folder, files: dict[str, str], *, 
     [
         ('parser.add_argument("--num_workers", type=int)', ""),
         ("", 'parser.add_argument("--num_workers", default=cores())'),
+        ("", 'parser.add_argument("-j", dest="num_workers")'),
+        ("", "@click.option('--num-workers', default=8)\ndef main(num_workers): ..."),
         ("config = {'num_workers': 4}", ""),
         ("", "config.num_workers = min(8, cores())"),
+        ("", "config.num_workers, config.seed = 8, 1"),
+        ("", "config.num_workers += 8"),
         ("", 'config["num_workers"] = 4'),
+        ("", "config.update(num_workers=4)"),
+        ("", "config.update({'num_workers': 4})"),
+        ("", 'setattr(config, "num_workers", 4)'),
+        ("", 'config.merge_from_list(["data.num_workers", 8])'),
+        ("", 'compose("config", overrides=["data.num_workers=8"])'),
+        ("", "class Config:\n    num_workers: int = 8\n"),
+        ("", "class Config:\n    def __init__(self):\n        self.num_workers = 8\n"),
     ],
 )
 def test_what_else_may_say_it_leaves_it_unknown(project: Folder, before: str, other: str) -> None:
     text = script("config.data.num_workers", before=f"import options\n{before}")
     folder = project(**{"train.py": text, "options.py": f"import argparse\n{other}\n", "configs/train.yaml": SAYS_0})
+    assert findings_in(folder, "train.py", "PA101") == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "DataLoader(images, num_workers=4)",
+        "build(num_workers=config.data.num_workers)",
+        "class Config:\n    num_workers: int = 0\n",
+        "assert config.num_workers == 4",
+        'print(config["num_workers"], config.get("num_workers", 4))',
+        "def build(num_workers: int): ...",
+    ],
+)
+def test_what_says_the_same_or_nothing_changes_nothing(project: Folder, other: str) -> None:
+    text = script("config.data.num_workers")
+    folder = project(**{"train.py": text, "options.py": f"{other}\n", "configs/train.yaml": SAYS_0})
+    assert len(findings_in(folder, "train.py", "PA101")) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "is_told"),
+    [
+        ('"--config", default="configs/train.yaml"', True),
+        ('"--config", default="./configs/train.yaml"', True),
+        ('"--test-config", default="configs/train.yaml"', False),
+        ('"--config", default="configs/other.yaml"', False),
+        ('"--config"', False),
+    ],
+)
+def test_the_file_that_an_option_is_by_default(project: Folder, option: str, *, is_told: bool) -> None:
+    before = f"import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({option})\n"
+    text = script("config.data.num_workers", before=before).replace(
+        'open("configs/train.yaml")', "open(arguments.config)"
+    )
+    folder = project(**{"train.py": text, "configs/train.yaml": SAYS_0, "configs/other.yaml": SAYS_4})
+    assert len(findings_in(folder, "train.py", "PA101")) == is_told
+
+
+def test_what_a_command_line_gives_is_no_configuration(project: Folder) -> None:
+    text = script("args.num_workers").replace("    with open", "    args = parser.parse_args()\n    with open", 1)
+    folder = project(**{"train.py": text, "a.yaml": "num_workers: 0\n"})
     assert findings_in(folder, "train.py", "PA101") == []
 
 
@@ -128,7 +188,7 @@ NODE = "from yacs.config import CfgNode as CN\n\n_C = CN()\n_C.DATA = CN()\n_C.D
         (NODE.replace("= 0", "= 8"), {}, False),
         (NODE.replace("= 0", "= cores()"), {}, False),
         (f"{NODE}if debug:\n    _C.DATA.WORKERS = 0\n", {}, False),
-        (f"{NODE}_C.TEST = CN()\n_C.TEST.WORKERS = 4\n", {}, True),
+        (f"{NODE}_C.TEST = CN()\n_C.TEST.WORKERS = 4\n", {}, False),
         (NODE.replace("_C = CN()", "_C = Settings()"), {}, False),
     ],
 )
@@ -231,7 +291,7 @@ def test_what_a_configuration_gives_a_module_of_lightning(
 def test_the_file_that_builds_the_class_is_named(project: Folder) -> None:
     folder = project(**{"data.py": LIGHTNING, "configs/a.yaml": OTHERS.replace("4", "0"), "configs/b.yaml": IMAGES})
     (found,) = findings_in(folder, "data.py", "PA101")
-    assert "which is 0 by `configs/b.yaml:2`," in found.message
+    assert "which is 0 by `configs/b.yaml:2` unless another configuration says otherwise," in found.message
 
 
 @pytest.mark.parametrize(("says", "is_told"), [(SAYS_0, True), (SAYS_4, False)])

@@ -180,5 +180,6 @@ def test_other_files_below_a_folder(project: Project) -> None:
         **dict.fromkeys(["a.yaml", "b/c.yaml", "b/d.py", ".e/f.yaml", "out/g.yaml", "node_modules/h.yaml"], "")
     )
     (folder / "i.yaml").symlink_to(folder / "a.yaml")
-    assert files_below(folder, (".yaml",), 9, {"out"}) == ["a.yaml", "b/c.yaml"]
-    assert files_below(folder, (".yaml",), 3) is None
+    assert files_below(folder, (".yaml",), 9, 99, {"out"}) == ["a.yaml", "b/c.yaml", "i.yaml"]
+    assert files_below(folder, (".yaml",), 3, 99) is None
+    assert files_below(folder, (".yaml",), 9, 5) is None

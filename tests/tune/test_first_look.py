@@ -166,6 +166,22 @@ def test_where_the_predicted_setting_fails_or_is_not_faster_the_others_are_raced
     assert report.calibration is not None
     rows = {int(str(trial.settings["size"])): trial.status for trial in report.trials}
     assert rows == {0: "ok", 1: "ok", 2: "failed" if fails_with else "ok", 3: "ok"}
+    assert (2 in told(report)) == (fails_with is None)
+    assert fails_with or (told(report)[2].basis, told(report)[2].given_up) == ("measured", True)
+
+
+def test_where_nothing_but_the_predicted_setting_could_be_raced_its_race_decides(
+    search: Search,  # noqa: F811
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        Sizes, "prediction", lambda self, bench, found: Prediction(found[0], 0.5 * STEP, STEP), raising=False
+    )
+    shop = InPlace(clock, {0: 1.0, 1: 1.1})
+    report = search(shop, loader([1]))
+    assert (shop.looked, told(report)[1].given_up) == ([], True)
+    assert report.winners[0].words == "keep what you have: size=1 looked 10 % slower and was not measured further"
 
 
 def test_where_time_ends_with_the_predicted_setting_no_other_is_raced(

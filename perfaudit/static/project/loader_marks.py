@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from perfaudit.expressions import regex
+from perfaudit.static.project.given_in_code import marks_of_given
 
 ASKED_TO_PIN = "loaders that are told whether to pin"
 PINNED_BY_PARAMETER = "loaders pinned by a parameter"
@@ -49,10 +50,9 @@ _PIN_SETTING = regex(
 )
 # An option of the command line that says how many workers there are or whether to pin, and what sets such a thing in code.
 _DECLARED = regex(
-    rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--?([\w-]*(?:worker|thread|pin[-_]mem)[\w-]*)[\"']"
+    rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--?([\w-]{0,60}(?:worker|thread|pin[-_]mem)[\w-]{0,60})[\"']"
 )
-_SET = regex(rb"(?<!self)\.(\w*(?:worker|thread|pin_mem|WORKER|PIN_MEM)\w*)\s*=(?!=)")
-_KEY_SET = regex(rb"[\"'](\w*(?:worker|thread|pin_mem|WORKER|PIN_MEM)\w*)[\"']\]\s*=(?!=)")
+_SET = regex(rb"(?<!self)\.(\w{0,60}(?:worker|thread|pin_mem|WORKER|PIN_MEM)\w{0,60})\s*=(?!=)")
 _MAIN_GUARD = regex(rb"^if[ \t]+__name__[ \t]*==[ \t]*[\"']__main__[\"']", re.MULTILINE)
 _COMMENTS = regex(rb"^[ \t]*#[^\n]*", re.MULTILINE)  # lines of their own: a loader that was taken out pins nothing
 _RUNS_A_PROGRAM = (b"optim", b"model", b"train(", b"main(", b"fit(", b"run(")
@@ -74,7 +74,7 @@ def marks_of_loaders(data: bytes) -> set[str]:
         if b"add_argument(" in data:
             marks |= {declares(match[1].decode().replace("-", "_")) for match in _DECLARED.finditer(data)}
         marks |= {sets(match[1].decode()) for match in _SET.finditer(data)}
-        marks |= {sets_key(match[1].decode()) for match in _KEY_SET.finditer(data)}
+        marks |= marks_of_given(_without_calls(data))
     return marks
 
 
@@ -86,11 +86,6 @@ def declares(option: str) -> str:
 def sets(option: str) -> str:
     """The mark of a file that sets an attribute by the name of such an option, of an object other than `self`."""
     return f"sets {option}"
-
-
-def sets_key(option: str) -> str:
-    """The mark of a file that sets a key by such a name: `config["num_workers"] = 4`."""
-    return f"sets key {option}"
 
 
 def _without_calls(data: bytes) -> bytes:

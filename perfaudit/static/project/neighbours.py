@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,25 @@ class Neighbours(ImportedNames):
         """Whether a file of the scan that runs together with this one carries the mark: an importer, or what it imports."""
         self.asked.imports = True
         return bool(self._project.graph.program(self._path) & self._project.files_with_mark(mark))
+
+    def project_carries(self, mark: str) -> bool:
+        """Whether a file of this project carries the mark, this one too: below the same top, whoever imports it."""
+        self.asked.marks.add(mark)
+        project = self._project
+        return bool(project.below_top_of(self._folder) & project.files_with_mark(mark))
+
+    def project_imports(self, packages: Collection[str]) -> bool:
+        """Whether a file of this project imports one of these packages, or a part of one."""
+        self.asked.imports = True
+        files = (self._project.files[n] for n in numbers_in(self._project.below_top_of(self._folder)))
+        seen = (glance for file in files if (glance := self._project.glance(file)) is not None)
+        return any(module.partition(".")[0] in packages for each in seen for module in each.imports)
+
+    def holds_module(self, dotted: str) -> bool:
+        """Whether a file of this project is the module of this name, as its scripts import it."""
+        path = self._project.layout.module_file(self._folder, dotted)
+        self.asked.modules[self._folder, dotted] = path
+        return bool(path)
 
     def imports_carry(self, mark: str) -> bool:
         """Whether a file of the scan that this one imports, directly or not, says something (`Project.says_to_program`)."""
@@ -191,6 +210,16 @@ class Neighbours(ImportedNames):
         """The sections of settings files with the arguments of a class, by its last name, and their files; None as above."""
         self.asked.settings.add(class_name)
         return self._project.settings.sections(self._path, class_name)
+
+    def lacks_beside(self, found: Sequence[Found]) -> bool:
+        """Whether a settings file beside those of some settings looks like them and lacks the setting."""
+        self.asked.settings.add("")  # what it holds may change without a word of the setting
+        return self._project.settings.is_lacking_beside(self._path, found)
+
+    def settings_move(self) -> bool:
+        """Whether settings files may put sections elsewhere than where they stand: hydra's `@package`."""
+        self.asked.settings.add("@")
+        return self._project.settings.moves_sections(self._path)
 
     def some_importer(
         self,

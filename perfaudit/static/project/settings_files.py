@@ -6,10 +6,12 @@ Settings that say different things in different files are told as they are: whoe
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfaudit.reading import digest, read_bytes
+from perfaudit.expressions import regex
+from perfaudit.reading import TooLarge, digest, read_bytes
 from perfaudit.records import NamedTuple
 from perfaudit.static import discover
 from perfaudit.static.project.layout import TOPS, Layout
@@ -17,6 +19,7 @@ from perfaudit.static.project.settings_text import (
     JSON,
     SUFFIXES,
     UNREAD,
+    YAML,
     Section,
     Setting,
     sections_of,
@@ -24,12 +27,19 @@ from perfaudit.static.project.settings_text import (
 )
 
 MAX_FILES = 400  # of a project; where there are more, it is not known what they say
-MAX_FOLDERS = 4000  # that are listed to find them
-MAX_FOLDERS_BESIDE = 200  # of a file that is scanned by itself: its folder may be somebody's home
-MAX_BYTES = 256 << 10  # of one, as people write them
-MAX_JSON_BYTES = 64 << 10  # most larger ones hold results or labels
-# What a run leaves behind: a copy of its settings.
-_OF_RUNS = {"outputs", "multirun", "wandb", "mlruns", "lightning_logs", "test", "tests", "node_modules"}
+MAX_FOLDERS, MAX_ENTRIES = 4000, 50_000  # that are listed to find them
+MAX_BYTES = 256 << 10  # of one, as people write them; larger JSON holds results or labels, and is passed over
+MAX_ALL_BYTES = 16 << 20  # of all
+# What a run leaves behind (a copy of its settings), and what is no training of the project.
+_OF_RUNS = {"outputs", "multirun", "wandb", "mlruns", "lightning_logs", "results", "logs", "runs", "checkpoints"}
+_NO_SETTINGS = frozenset({*_OF_RUNS, "tests", "docs", "doc", "docker", "deploy", "helm"})
+_NO_SETTINGS_FILE = regex(
+    r"(^|/)(docker-compose|mkdocs|environment|conda|codecov|package|tsconfig|_config)[^/]*$", re.IGNORECASE
+)
+_MOVES = regex(
+    r"^\s*#\s*@package(?!\s+_global_)|^\s*-\s+[\w/ ]{1,80}@", re.MULTILINE
+)  # hydra puts such sections elsewhere
+_FILLED_IN = regex(r"\$\{[^}]*\}")
 
 
 class Found(NamedTuple):
@@ -45,94 +55,177 @@ class Found(NamedTuple):
 
 
 class SettingsFiles:
-    """The settings files of the projects of one scan; each project's are listed once.
+    """The settings files of the projects of one scan; each project's are listed once, and each name is looked for once.
 
-    folders: what was scanned with all that lies below it. Of a file outside of them, its own folder counts.
+    folders: what was scanned with all that lies below it. Of a part of a project nothing is known.
     """
 
     def __init__(self, layout: Layout, folders: Sequence[str]) -> None:
         self._layout = layout
         self._folders = folders
-        self._files: dict[str, list[str] | None] = {}
-        self._texts: dict[tuple[str, str], list[tuple[str, bytes]]] = {}
+        self._names: dict[str, list[str] | None] = {}
+        self._texts: dict[str, list[tuple[str, str | None]] | None] = {}
+        self._settings: dict[tuple[str, str], list[Found]] = {}
+        self._sections: dict[tuple[str, str], list[tuple[Section, str]]] = {}
+        self._digests: dict[tuple[str, str], str] = {}
 
     def settings(self, path: str, name: str) -> list[Found] | None:
-        """What the settings files of the project of a file set under a name; None where it has too many of them."""
-        found: list[Found] = []
-        for file, text, sections in self._read(path, name):
-            if sections is None:
-                said = values_by_lines(text, name) if text else [(UNREAD, 0)]
-                found += [Found(Setting((), value, line), file) for value, line in said]
-                continue
-            for section in sections:
-                if section.keys[-1:] == (name,):  # of a name with a section of its own, as trackers of runs write it
-                    found.append(Found(Setting(section.keys, UNREAD, 0), file))
-                set_here = [each for each in section.settings if each.keys[-1] == name]
-                found += [
-                    Found(each._replace(line=each.line or _only_line(text, name)), file, section.class_made)
-                    for each in set_here
-                ]
-        return found if self._file_names(path) is not None else None
+        """What the settings files of the project of a file set under a name; None where it has too many of them.
+
+        A file that has the name and does not clearly set it, and one that cannot be read, has it UNREAD.
+        """
+        texts, key = self._texts_of(path), (self._root(path), name)
+        if texts is None:
+            return None
+        if key not in self._settings:
+            self._settings[key] = [found for file, text in texts for found in _set_in(file, text, name)]
+        return self._settings[key]
 
     def sections(self, path: str, class_name: str) -> list[tuple[Section, str]] | None:
         """The sections that hold the arguments of a class, by its last name, and their files; None as above."""
-        found = [
-            (section, file)
-            for file, _, sections in self._read(path, class_name)
-            for section in sections or ()
-            if section.class_made == class_name
-        ]
-        return found if self._file_names(path) is not None else None
+        texts, key = self._texts_of(path), (self._root(path), class_name)
+        if texts is None:
+            return None
+        if key not in self._sections:
+            self._sections[key] = [
+                (section, file)
+                for file, text in texts
+                if text is not None and class_name in text
+                for section in sections_of(text, _suffix(file)) or ()
+                if section.class_made.rpartition(".")[2] == class_name
+            ]
+        return self._sections[key]
+
+    def is_lacking_beside(self, path: str, found: Sequence[Found]) -> bool:
+        """Whether a file beside those of some settings lacks them and looks alike: by two keys on top, or by the section."""
+        texts = dict(self._texts_of(path) or ())
+        having = {each.file for each in found}
+        for each in found:
+            own = _keys_on_top(each.file, texts.get(each.file))
+            for file, text in texts.items():
+                if file in having or _folder(file) != _folder(each.file) or _suffix(file) != _suffix(each.file):
+                    continue
+                alike = own & _keys_on_top(file, text)
+                if len(alike) > 1 or (len(each.setting.keys) > 1 and each.setting.keys[0] in alike):
+                    return True
+        return False
+
+    def moves_sections(self, path: str) -> bool:
+        """Whether some file of hydra's puts sections elsewhere than where they stand."""
+        texts = self._texts_of(path) or ()
+        return any(text is not None and "@" in text and _MOVES.search(text) for _, text in texts)
 
     def digest(self, path: str, name: str) -> str:
-        """Changes when what a name stands for in the settings files of a project may have."""
-        if self._file_names(path) is None:
-            return "too many"
-        return digest(repr(self._naming(path, name)).encode("utf-8", "replace"))[:32]
+        """Changes when what a name stands for in the settings files of a project may have; of "" which keys they have on top."""
+        texts, key = self._texts_of(path), (self._root(path), name)
+        if texts is None:
+            return "not known"
+        if key not in self._digests:
+            keys = [(file, sorted(_keys_on_top(file, text))) for file, text in texts if not name]
+            parts = [
+                (file, text and digest(text.encode()))
+                for file, text in texts
+                if text is None or (name and name in text)
+            ]
+            self._digests[key] = digest(repr((keys, parts, [file for file, _ in texts])).encode("utf-8", "replace"))[
+                :32
+            ]
+        return self._digests[key]
 
-    def _read(self, path: str, name: str) -> Iterator[tuple[str, str, list[Section] | None]]:
-        """The files that have a name in their text, their texts and sections; None for the sections of what cannot be read."""
-        for file, data in self._naming(path, name):
-            try:
-                text = data.decode("utf-8-sig")
-            except UnicodeDecodeError:
-                yield file, "", None
-                continue
-            yield file, text, sections_of(text, os.path.splitext(file)[1].lower())
+    def _texts_of(self, path: str) -> list[tuple[str, str | None]] | None:
+        """The settings files of a file's project, below its folder, and their texts, None for what cannot be read.
 
-    def _naming(self, path: str, name: str) -> list[tuple[str, bytes]]:
-        """The settings files of a project whose bytes hold a name, and these bytes."""
+        None for all of them where they are too many, or where not all of the project is in sight.
+        """
         root = self._root(path)
-        if (root, name) not in self._texts:
-            found = []
-            for file in self._file_names(path) or ():
-                try:
-                    data = read_bytes(os.path.join(root, file), MAX_JSON_BYTES if file.endswith(JSON) else MAX_BYTES)
-                except OSError:
-                    continue
-                if name.encode("utf-8", "surrogatepass") in data:
-                    found.append((file, data))
-            self._texts[root, name] = found
-        return self._texts[root, name]
+        if root not in self._texts:
+            names = discover.files_below(Path(root), SUFFIXES, MAX_FOLDERS, MAX_ENTRIES, _NO_SETTINGS) if root else None
+            self._texts[root] = None if names is None or len(names) > MAX_FILES else _read_all(root, names)
+        return self._texts[root]
 
     def _root(self, path: str) -> str:
-        """The folder of a file's project as far as the scan holds it."""
+        """The folder of a file's project, "" where the scan holds a part of it alone."""
         folder = os.path.dirname(path)
         top = self._layout.top(folder)
+        is_marked = bool(self._layout.listing(top).intersection(TOPS))
         around = [each for each in self._folders if _is_below(folder, each)]
-        scanned = min(around, key=len, default=folder)
-        is_all = self._layout.holds_all(top) and not self._layout.listing(top).intersection(TOPS)
-        return top if _is_below(top, scanned) and not is_all else scanned
+        scanned = min(around, key=len, default="")
+        if is_marked:
+            return top if top == folder or (scanned and _is_below(top, scanned)) else ""
+        return scanned if self._layout.holds_all(top) or not _is_below(top, scanned) else top
 
-    def _file_names(self, path: str) -> list[str] | None:
-        """Paths of the settings files of a file's project, below its folder; None where they are too many."""
-        root = self._root(path)
-        if root not in self._files:
-            is_scanned = any(_is_below(root, folder) for folder in self._folders)
-            most = MAX_FOLDERS if is_scanned else MAX_FOLDERS_BESIDE
-            listed = discover.files_below(Path(root), SUFFIXES, most, _OF_RUNS)
-            self._files[root] = None if listed is None or len(listed) > MAX_FILES else listed
-        return self._files[root]
+
+def _read_all(root: str, names: Sequence[str]) -> list[tuple[str, str | None]] | None:
+    """The texts of files, None for one that cannot be read; None for all where they are too large together."""
+    found: list[tuple[str, str | None]] = []
+    room = MAX_ALL_BYTES
+    for name in names:
+        if _NO_SETTINGS_FILE.search(name):
+            continue
+        path = os.path.join(root, name)
+        try:
+            data = b"" if os.path.islink(path) else read_bytes(path, MAX_BYTES)
+            text = None if not data or b"\0" in data else data.decode("utf-8-sig")
+        except TooLarge:
+            if name.lower().endswith(JSON):
+                continue
+            data, text = b"", None
+        except (OSError, UnicodeDecodeError):
+            data, text = b"", None
+        is_empty = not data and text is None and not os.path.islink(path) and os.path.getsize(path) == 0
+        if not is_empty:
+            found.append((name, text))
+        room -= len(data)
+    return found if room >= 0 else None
+
+
+def _set_in(file: str, text: str | None, name: str) -> Iterator[Found]:
+    """What a settings file sets under a name."""
+    if text is None:
+        yield Found(Setting((), UNREAD, 0), file)
+        return
+    if name not in text:
+        return
+    sections = sections_of(text, _suffix(file))
+    if sections is None:
+        yield from (Found(Setting((), value, line), file) for value, line in values_by_lines(text, name))
+        return
+    lines = set()
+    for section in sections:
+        if section.keys[-1:] == (name,):  # of a name with a section of its own, as trackers of runs write it
+            yield Found(Setting(section.keys, UNREAD, 0), file)
+        for each in section.settings:
+            if each.keys[-1] == name:
+                lines.add(each.line)
+                line = each.line or _only_line(text, name)
+                yield Found(each._replace(line=line), file, section.class_made)
+    count = sum(each.keys[-1] == name for section in sections for each in section.settings)
+    word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    named = [n for n, line in enumerate(text.splitlines(), 1) if name in line for _ in word.findall(_said(line, file))]
+    if (len(named) > count) if not file.lower().endswith(YAML) else (set(named) - lines):
+        yield Found(Setting((), UNREAD, 0), file)
+
+
+def _said(line: str, file: str) -> str:
+    """A line without comments, and without what is filled in from another setting."""
+    if not file.lower().endswith(JSON):
+        line = "" if line.lstrip().startswith("#") else line.partition(" #")[0]
+    return _FILLED_IN.sub("", line)
+
+
+def _keys_on_top(file: str, text: str | None) -> set[str]:
+    sections = sections_of(text, _suffix(file)) if text is not None else None
+    return {
+        keys[0] for section in sections or () for keys in (section.keys, *(e.keys for e in section.settings)) if keys
+    }
+
+
+def _suffix(file: str) -> str:
+    return os.path.splitext(file)[1].lower()
+
+
+def _folder(file: str) -> str:
+    return file.rpartition("/")[0]
 
 
 def _is_below(path: str, folder: str) -> bool:

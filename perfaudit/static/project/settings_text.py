@@ -15,7 +15,7 @@ from perfaudit.reading import json_of, toml_of
 from perfaudit.records import NamedTuple, field, record
 
 YAML, JSON, TOML = (".yaml", ".yml"), (".json",), (".toml",)
-SUFFIXES = (*YAML, *JSON, *TOML)
+SUFFIXES = (*YAML, *JSON, *TOML, ".YAML", ".YML", ".JSON")
 
 _CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
 _ARGUMENTS = ("init_args", "params")  # the section beside `class_path` or `target` with what the class is given
@@ -27,8 +27,10 @@ _WORDS: dict[str, object] = {  # as YAML 1.1 has them, which PyYAML reads
     **dict.fromkeys(("false", "no", "off"), False),
     **dict.fromkeys(("", "~", "null"), None),
 }
+_BLOCK = regex(r"(?:[!&]\S*\s+)*[|>][-+\d]*")  # begins a text of several lines
+_MOST_DASHES = 9  # of a list in a list in a line
 _INTEGER = regex(r"[-+]?\d[\d_]*")
-_IN_BRACES = regex(r"""["']?([A-Za-z_][\w.-]*)["']?\s*:\s+([^,{}\[\]\n]*)""")
+_IN_BRACES = regex(r"""(?<![\w.-])["']?([A-Za-z_][\w.-]*+)["']?\s*+:\s++([^,{}\[\]\n]*)""")
 
 
 class Unread(enum.Enum):
@@ -62,12 +64,12 @@ class Section:
 
     @property
     def class_made(self) -> str:
-        """The last name of the class that the section gives its arguments, "" where it names none."""
+        """The class that the section gives its arguments, as it is named there: "data.Images"; "" where it names none."""
         beside = self.above if self.keys and self.keys[-1] in _ARGUMENTS else None
         for section in (self, beside):
             for setting in section.settings if section is not None else ():
                 if setting.keys[-1] in _CLASS_KEYS and isinstance(setting.value, str):
-                    return setting.value.rpartition(".")[2]
+                    return setting.value
         return ""
 
 
@@ -123,7 +125,7 @@ def _of_lines(text: str) -> Iterator[Section]:
         if 0 <= skipped_below < indent:
             continue
         skipped_below = -1
-        while rest == "-" or rest.startswith("- "):
+        for _ in range(_MOST_DASHES if rest == "-" or rest.startswith("- ") else 0):
             while around[-1][0] > indent or (around[-1][0] == indent and around[-1][1]):
                 around.pop()
             item = Section(around[-1][2].keys, above=around[-1][2].above)
@@ -131,8 +133,11 @@ def _of_lines(text: str) -> Iterator[Section]:
             around.append((indent, True, item))
             inner = rest[1:].lstrip(" ")
             indent, rest = indent + len(rest) - len(inner), inner
+            if rest != "-" and not rest.startswith("- "):
+                break
         key, value = _key_and_value(rest)
         if key is None:
+            skipped_below = around[-1][0] if _BLOCK.fullmatch(_without_comment(rest)) else skipped_below
             continue
         while around[-1][0] >= indent:
             around.pop()
@@ -142,8 +147,11 @@ def _of_lines(text: str) -> Iterator[Section]:
             continue
         keys = (*section.keys, key)
         value = _without_anchor(value)
-        if value.startswith(("|", ">")):
+        if _BLOCK.fullmatch(value):
             skipped_below = indent
+        elif value[:1] in ("'", '"') and value.count(value[0]) == 1:  # which goes on in the next lines
+            section.settings.append(Setting(keys, UNREAD, number))
+            next((None for _, text in lines if value[0] in text), None)
         elif value.startswith(("{", "[")):
             found.append(inside := Section(keys, above=section))
             inside.settings += _in_braces(keys, value, number, lines)
@@ -191,8 +199,9 @@ def _in_braces(keys: tuple[str, ...], value: str, number: int, lines: Iterator[t
     parts = [(number, value)]
     depth = _depth(value)
     while depth > 0 and (following := next(lines, None)) is not None:
-        parts.append(following)
-        depth += _depth(following[1])
+        said = "" if following[1].lstrip().startswith("#") else following[1].partition(" #")[0]
+        parts.append((following[0], said))
+        depth += _depth(said)
     whole = "".join(text for _, text in parts)
     is_plain = whole.count("{") == 1 and "[" not in whole
     for line, text in parts:

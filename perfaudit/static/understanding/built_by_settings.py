@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Function, Source
+
+if TYPE_CHECKING:
+    from perfaudit.static.project.settings_text import Section
 
 OF_LOADERS = regex(r"worker|thread|pin_mem|WORKER|THREAD|PIN_MEM")  # names of which marks tell what else sets them
 
@@ -15,7 +19,19 @@ def is_given_by_settings(source: Source, constructor: Function, name: str) -> bo
     if constructor.name != "__init__" or source.neighbours is None or not OF_LOADERS.search(name):
         return False
     owner = class_of(source, constructor)
-    return bool(owner) and source.neighbours.sections_for(owner) != []
+    return bool(owner and sections_building(source, owner))
+
+
+def sections_building(source: Source, class_name: str) -> list[Section]:
+    """The sections of settings files with the arguments of a class of the project, by its last name."""
+    sections = source.neighbours.sections_for(class_name) if source.neighbours is not None else None
+    return [section for section, _ in sections or () if _is_of_project(source, section.class_made)]
+
+
+def _is_of_project(source: Source, dotted: str) -> bool:
+    """Whether the module before the name of a class is one of the project's; also where none is named, or one filled in later."""
+    module = dotted.rpartition(".")[0]
+    return not module or "${" in module or (source.neighbours is not None and source.neighbours.holds_module(module))
 
 
 def class_of(source: Source, constructor: Function) -> str:

@@ -13,12 +13,13 @@ import re
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
-from perfaudit.static.project.loader_marks import declares, sets, sets_key
+from perfaudit.static.project.given_in_code import OFF, ON, SOME, gives
+from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.project.settings_text import SUFFIXES, UNREAD, YAML
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.built_by_settings import OF_LOADERS, class_of
+from perfaudit.static.understanding.built_by_settings import OF_LOADERS, class_of, sections_building
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
-from perfaudit.static.understanding.defaults import Default, default_expression, destination
+from perfaudit.static.understanding.defaults import Default, default_expression
 from perfaudit.static.understanding.members import attributes
 from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, assigned_value, constant, resolve
@@ -26,20 +27,22 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, ass
 if TYPE_CHECKING:
     from perfaudit.static.project.settings_files import Found
 
+_CONFIGURATION, _OTHERWISE = regex(r"(?i)conf|cfg|yaml|opt|param|setting"), regex(r"(?i)test|eval|val|infer|demo|pred")
+# What a command line gives may be declared out of sight: `args = p.parse_args()`, `opt = options.get()`.
+_PARSES, _OF_COMMAND_LINE = regex(r"parse_(known_)?args"), regex(r"(^|_)(args?|opts?|options?|flags)$")
 UNLESS = "another configuration says otherwise"
 _SETTINGS = regex(
     r"(^|_)(args?|opts?|options?|hparams|hps|hyp|cfgs?|conf|configs?|configuration|params|parameters|flags|settings?|yaml)$",
     re.IGNORECASE,
 )
-_NODES = (
-    "CN",
-    "CfgNode",
-    "ConfigNode",
-    "edict",
-    "EasyDict",
-    "ConfigDict",
-    "AttrDict",
-)  # made empty, filled line by line
+# Nodes that are made empty and filled line by line.
+_NODES = ("CN", "CfgNode", "ConfigNode", "edict", "EasyDict", "ConfigDict", "AttrDict")
+# What reads settings files, and what brings settings of its own.
+_READERS = frozenset(
+    {"yaml", "ruamel", "omegaconf", "hydra", "yacs", "jsonargparse", "json", "toml", "tomllib", "tomli", "pyrallis"}
+    | {"configargparse", "commentjson", "easydict", "munch"}
+)
+_FRAMEWORKS = frozenset({"detectron2", "mmcv", "mmengine", "fvcore", "maskrcnn_benchmark", "configparser"})
 _CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
 _READS = ("load", "safe_load", "full_load", "load_config", "load_yaml", "read_yaml", "get_config", "create")
 
@@ -47,10 +50,10 @@ _READS = ("load", "safe_load", "full_load", "load_config", "load_yaml", "read_ya
 def configured_value(source: Source, node: ast.expr) -> Default | None:
     """What an expression is that takes a setting of loaders from a configuration; None where that cannot be told."""
     found = _by_keys(source, _keys(source, node))
-    if (
-        isinstance(node, ast.Call) and len(node.args) > 1 and found is not None
-    ):  # `cfg.get("workers", 1)`, for files without it
-        return found if constant(source, node.args[1]) == found.value else None
+    if isinstance(node, ast.Call) and len(node.args) > 1 and found is not None:
+        return (
+            found if constant(source, node.args[1]) == found.value else None
+        )  # `cfg.get("workers", 1)`: files may lack it
     return found
 
 
@@ -65,30 +68,48 @@ def is_left_out(source: Source, call: ast.Call, name: str) -> bool:
     """Whether a call unpacks a part of a configuration that is in sight, and no settings file and no code sets such a name."""
     unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
     keys = _keys(source, unpacked[0]) if len(unpacked) == 1 else ()
-    if not keys or source.neighbours is None or _may_be_said_elsewhere(source, name):
+    if not keys or source.neighbours is None or not _is_configured_by_files(source):
         return False
     parts = source.neighbours.settings(keys[-1]) or ()
     is_in_sight = any(found.setting.value is UNREAD and _fits(keys, _path(found)) for found in parts)
-    return is_in_sight and source.neighbours.settings(name) == [] and _nodes_set(source, (*keys, name)) == []
+    return is_in_sight and source.neighbours.settings(name) == [] and not _is_given(source, name, (OFF, ON, SOME))
 
 
 def _by_keys(source: Source, keys: tuple[str, ...]) -> Default | None:
     """The value of the setting to which these keys lead."""
-    if (
-        not keys
-        or source.neighbours is None
-        or not OF_LOADERS.search(keys[-1])
-        or _may_be_said_elsewhere(source, keys[-1])
-    ):
+    if not keys or source.neighbours is None or not OF_LOADERS.search(keys[-1]):
         return None
     in_files = source.neighbours.settings(keys[-1])
     in_code = _nodes_set(source, keys)
     if in_files is None or in_code is None:
         return None
     fitting = [found for found in in_files if not found.setting.keys or _fits(keys, _path(found))]
-    if named := _named_in(source, fitting):
-        return _common_value([(found.setting.value, found.place) for found in named])
-    return _common_value([*((found.setting.value, found.place) for found in fitting), *in_code])
+    named = _named_in(source, fitting)
+    if fitting and not (_is_configured_by_files(source) and (named or not source.neighbours.lacks_beside(fitting))):
+        return None
+    said = [(found.setting.value, found.place) for found in named or fitting]
+    return _unless_given(source, keys[-1], _common_value(said if named else [*said, *in_code]))
+
+
+def _is_configured_by_files(source: Source) -> bool:
+    """Whether the project reads settings files, and none of hydra's moves sections, and no framework adds settings of its own."""
+    assert source.neighbours is not None
+    reads = source.neighbours.project_imports
+    return reads(_READERS) and not reads(_FRAMEWORKS) and not source.neighbours.settings_move()
+
+
+def _unless_given(source: Source, name: str, found: Default | None) -> Default | None:
+    """A value, if no Python code of the project gives the setting another one, and no command line declares it."""
+    if found is None:
+        return None
+    others = (ON, SOME) if not found.value else (OFF, SOME)
+    return None if _is_given(source, name, others) else found
+
+
+def _is_given(source: Source, name: str, kinds: tuple[str, ...]) -> bool:
+    assert source.neighbours is not None
+    marks = [*(gives(name, kind) for kind in kinds), declares(name)]
+    return any(source.neighbours.project_carries(mark) for mark in marks)
 
 
 def given_by_settings(source: Source, constructor: Function, parameter: ast.arg) -> Default | None:
@@ -99,18 +120,21 @@ def given_by_settings(source: Source, constructor: Function, parameter: ast.arg)
     owner = class_of(source, constructor)
     if source.neighbours is None or not owner or not OF_LOADERS.search(parameter.arg):
         return None
-    sections = source.neighbours.sections_for(owner)
+    sections = source.neighbours.sections_for(owner) or []
     in_files = source.neighbours.settings(parameter.arg)
-    if not sections or in_files is None or not all(section.is_whole for section, _ in sections):
+    building = sections_building(source, owner)
+    if not building or in_files is None or not all(section.is_whole for section in building):
         return None
-    if not any(_may_be_chosen(source, file) for _, file in sections):
+    if not any(_may_be_chosen(source, file) for _, file in sections) or source.neighbours.settings_move():
         return None
     if any(argument(there, call, parameter.arg) is not ABSENT for there, call in calls_in_sight(source, owner)):
         return None
-    is_everywhere = all(any(each.keys[-1] == parameter.arg for each in section.settings) for section, _ in sections)
+    is_everywhere = all(any(each.keys[-1] == parameter.arg for each in section.settings) for section in building)
     # What else hydra merges into a section of the class names no class, or this one; another class's is inherited at most.
-    of_class = [each for each in in_files if each.made == owner]
-    others = [each for each in in_files if not each.made or (each.made != owner and not is_everywhere)]
+    classes = [each.made.rpartition(".")[2] for each in in_files]
+    pairs = list(zip(in_files, classes, strict=True))
+    of_class = [each for each, made in pairs if made == owner]
+    others = [each for each, made in pairs if not made or (made != owner and not is_everywhere)]
     found = [(each.setting.value, each.place) for each in (*of_class, *others)]
     if not is_everywhere:
         written = default_expression(constructor, parameter)
@@ -118,7 +142,7 @@ def given_by_settings(source: Source, constructor: Function, parameter: ast.arg)
         if value is UNKNOWN:
             return None
         found.append((value, f"{source.path}:{parameter.lineno}"))
-    return _common_value(found)
+    return _unless_given(source, parameter.arg, _common_value(found))
 
 
 def _may_be_chosen(source: Source, file: str) -> bool:
@@ -174,8 +198,14 @@ def _keys(source: Source, node: ast.expr, depth: int = 3) -> tuple[str, ...]:
     value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
     if value is not None and depth and (before := _keys(source, value, depth - 1)):
         return (*before, *parts)
+    made = [assigned_value(source, binding) for binding in bindings]
+    if any(
+        isinstance(each, ast.Call) and last_name(each.func).startswith("parse") for each in made
+    ):  # of a command line
+        return ()
     names = [node.id, *parts]
-    first = next((at for at, name in enumerate(names[:-1]) if _SETTINGS.search(name)), None)
+    whole = names[: 2 if node.id == "self" else 1]
+    first = next((at for at, name in enumerate(whole) if _SETTINGS.search(name) and at < len(names) - 1), None)
     if first is not None:
         return tuple(names[first + 1 :])
     return tuple(parts) if isinstance(value, ast.Call) and last_name(value.func) in _READS else ()
@@ -199,36 +229,28 @@ def _path(found: Found) -> tuple[str, ...]:
 
 
 def _named_in(source: Source, found: list[Found]) -> list[Found]:
-    """Those settings of files that the file names itself: `add_argument("--config", default="configs/train.yaml")`."""
-    texts = {os.path.normpath(text) for node in source.nodes(ast.Constant) if (text := _file_named(node))}
-    return [each for each in found if any(f"/{each.file}".endswith(f"/{text.lstrip('./')}") for text in texts)]
+    """Those settings of the one file that the text takes by default: `add_argument("--config", default="configs/train.yaml")`.
 
-
-def _file_named(node: ast.Constant) -> str:
-    return node.value if isinstance(node.value, str) and node.value.endswith(SUFFIXES) else ""
+    None where the text names several, or one in any other way: it may be one that is written, or for an evaluation.
+    """
+    named = [
+        node for node in source.nodes(ast.Constant) if isinstance(node.value, str) and node.value.endswith(SUFFIXES)
+    ]
+    parent = source.parent(named[0]) if len(named) == 1 else None
+    option = source.parent(parent) if isinstance(parent, ast.keyword) and parent.arg == "default" else None
+    if not isinstance(option, ast.Call) or last_name(option.func) not in ("add_argument", "option"):
+        return []
+    names = [word.value for word in option.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+    if not any(_CONFIGURATION.search(name) for name in names) or any(_OTHERWISE.search(name) for name in names):
+        return []
+    path = os.path.normpath(str(named[0].value))
+    taken = {each.file for each in found if f"/{each.file}".endswith(f"/{path}")}
+    return [each for each in found if each.file in taken] if len(taken) == 1 else []
 
 
 def _fits(keys: tuple[str, ...], path: tuple[str, ...]) -> bool:
     """Whether the last of all keys that lead to a setting are these."""
     return path[-len(keys) :] == keys
-
-
-def _may_be_said_elsewhere(source: Source, name: str) -> bool:
-    """Whether a command line declares a setting, or code gives it to a key."""
-    assert source.neighbours is not None
-    declared = any(destination(call) == name for call in source.calls(".add_argument"))
-    return (
-        declared
-        or _writes_key(source, name)
-        or any(source.neighbours.program_carries(mark) for mark in (declares(name), sets_key(name)))
-    )
-
-
-def _writes_key(source: Source, name: str) -> bool:
-    """Whether the file gives a key of this name a value, in a dict or in an assignment."""
-    by_key = [place.slice for place in source.nodes(ast.Subscript) if not isinstance(place.ctx, ast.Load)]
-    in_dicts = [key for table in source.nodes(ast.Dict) for key in table.keys]
-    return any(isinstance(key, ast.Constant) and key.value == name for key in (*by_key, *in_dicts))
 
 
 def _nodes_set(source: Source, keys: tuple[str, ...]) -> list[tuple[object, str]] | None:

@@ -37,8 +37,10 @@ class Default(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The value and where it comes from: "0 unless the command line says otherwise", "0 by `configs/train.yaml:7`"."""
-        return f"{self.value} by {self.place}" if self.place else f"{self.value} unless {self.unless}"
+        """The value, where it comes from, and who may say otherwise: "0 by `configs/train.yaml:7` unless …"."""
+        return (
+            f"{self.value} by {self.place} unless {self.unless}" if self.place else f"{self.value} unless {self.unless}"
+        )
 
 
 def default(source: Source, node: Argument, depth: int = 4) -> Default | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.static.project import Project, settings_files
+from perfaudit.static.project.settings_text import UNREAD
 
 Folder = Callable[..., Path]
 SAYS = "num_workers: 0\n"
@@ -18,6 +19,21 @@ def places(folder: Path, scanned: str = ".", file: str = "train.py", name: str =
     project = Project(sorted(folder.rglob("*.py")), folders=[folder / scanned] if scanned else [])
     found = project.settings.settings(os.path.realpath(folder / file), name)
     return None if found is None else [each.place for each in found]
+
+
+def settings_of(folder: Path) -> settings_files.SettingsFiles:
+    return Project(sorted(folder.rglob("*.py")), folders=[folder]).settings
+
+
+def unread(folder: Path) -> list[str]:
+    found = settings_of(folder).settings(os.path.realpath(folder / "train.py"), "num_workers")
+    return [each.file for each in found or () if each.setting.value is UNREAD]
+
+
+def lacks(folder: Path) -> bool:
+    path = os.path.realpath(folder / "train.py")
+    found = settings_of(folder).settings(path, "num_workers")
+    return settings_of(folder).is_lacking_beside(path, found or ())
 
 
 def test_files_of_the_project_and_no_records_of_runs(project: Folder) -> None:
@@ -41,11 +57,12 @@ def test_files_of_the_project_and_no_records_of_runs(project: Folder) -> None:
     assert places(folder, name="workers") == ["d.yml:1"]
 
 
-def test_files_beside_a_file_that_is_scanned_alone(project: Folder) -> None:
-    folder = project(**{"src/train.py": "", "src/conf/a.yaml": SAYS, "b.yaml": SAYS})
-    assert places(folder, scanned="", file="src/train.py") == ["conf/a.yaml:1"]
-    assert places(folder, scanned="src", file="src/train.py") == ["conf/a.yaml:1"]
+def test_of_a_part_of_a_project_nothing_is_known(project: Folder) -> None:
+    folder = project(**{"src/train.py": "", "src/conf/a.yaml": SAYS, "b.yaml": SAYS, "setup.py": ""})
+    assert places(folder, scanned="", file="src/train.py") is None
+    assert places(folder, scanned="src", file="src/train.py") is None
     assert places(folder, file="src/train.py") == ["b.yaml:1", "src/conf/a.yaml:1"]
+    assert places(folder, scanned="", file="setup.py") == ["b.yaml:1", "src/conf/a.yaml:1"]
 
 
 def test_projects_of_one_scan_know_nothing_of_each_other(project: Folder) -> None:
@@ -61,37 +78,96 @@ def test_links_are_not_followed(project: Folder, tmp_path_factory: pytest.TempPa
     folder = project(**{"train.py": ""})
     (folder / "conf").symlink_to(away)
     (folder / "b.yaml").symlink_to(away / "a.yaml")
-    assert places(folder) == []
+    assert unread(folder) == ["b.yaml"]
 
 
-@pytest.mark.parametrize("most", ["MAX_FILES", "MAX_FOLDERS"])
-def test_too_many_say_nothing(project: Folder, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+@pytest.mark.parametrize(
+    ("most", "needed"), [("MAX_FILES", 5), ("MAX_FOLDERS", 5), ("MAX_ENTRIES", 11), ("MAX_ALL_BYTES", 5 * len(SAYS))]
+)
+def test_too_many_say_nothing(project: Folder, monkeypatch: pytest.MonkeyPatch, most: str, needed: int) -> None:
     folder = project(**{"train.py": "", **{f"conf{n}/a.yaml": SAYS for n in range(5)}})
-    monkeypatch.setattr(settings_files, most, 5)
+    monkeypatch.setattr(settings_files, most, needed)
     assert places(folder) == [f"conf{n}/a.yaml:1" for n in range(5)]
-    monkeypatch.setattr(settings_files, most, 4)
+    monkeypatch.setattr(settings_files, most, needed - 1)
     assert places(folder) is None
 
 
-def test_large_files_are_results_and_what_cannot_be_read_is_unknown(
+def test_large_json_is_a_result_and_what_cannot_be_read_is_unknown(
     project: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = project(
-        **{"train.py": "", "a.json": f'{{"num_workers": 0, "x": "{"y" * 99}"}}', "b.json": "{num_workers: 0}"}
-    )
+    large = {"a.json": f'{{"num_workers": 0, "x": "{"y" * 99}"}}', "d.yaml": f"{SAYS}x: {'y' * 99}\n"}
+    folder = project(**{"train.py": "", "b.json": '{"num_workers": 4} // ours', "e.yaml": "", **large})
     (folder / "c.yaml").write_bytes(b"num_workers: 0 # \xff")
-    assert places(folder) == ["a.json:1", "b.json:1", "c.yaml"]
-    monkeypatch.setattr(settings_files, "MAX_JSON_BYTES", 99)
-    assert places(folder) == ["b.json:1", "c.yaml"]
+    (folder / "f.yaml").write_bytes(SAYS.encode("utf-16"))
+    assert places(folder) == ["a.json:1", "b.json:1", "c.yaml", "d.yaml:1", "f.yaml"]
+    assert unread(folder) == ["c.yaml", "f.yaml"]
+    monkeypatch.setattr(settings_files, "MAX_BYTES", 99)
+    assert places(folder) == ["b.json:1", "c.yaml", "d.yaml", "f.yaml"]
+    assert unread(folder) == ["c.yaml", "d.yaml", "f.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("a.yaml", "data.num_workers: 8\n"),
+        ("a.yaml", "opts:\n  - data.num_workers=8\n"),
+        ("a.yaml", "{num_workers: 4}\n"),
+        ("a.yaml", "loader:\n  {num_workers: 4}\n"),
+        ("a.yaml", "<<: {num_workers: 4}\n"),
+        ("a.yaml", "? num_workers\n: 4\n"),
+        ("a.yaml", "num_workers: [4, 0]\n"),
+        ("a.yaml", "loader: !x {num_workers: 4}\n"),
+        ("a.json", '{"num_workers": [4, 0]}'),
+        ("a.json", '{"opts": ["data.num_workers", 8]}'),
+        ("a.toml", "opts = ['num_workers=8']\n"),
+    ],
+)
+def test_a_name_that_is_not_clearly_set_is_unknown(project: Folder, file: str, text: str) -> None:
+    folder = project(**{"train.py": "", file: text})
+    assert set(unread(folder)) == {file}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# num_workers: 4\n",
+        "a: 1  # num_workers\n",
+        "workers: ${num_workers}\n",
+        "my_num_workers: 4\n",
+    ],
+)
+def test_a_name_that_is_only_mentioned_is_not_set(project: Folder, text: str) -> None:
+    assert places(project(**{"train.py": "", "a.yaml": text})) == []
+
+
+def test_files_beside_that_look_alike_and_lack_a_setting(project: Folder) -> None:
+    own = {
+        "train.py": "",
+        "conf/a.yaml": "lr: 1\nepochs: 2\nnum_workers: 0\n",
+        "conf/x.yaml": "name: env\nchannels: []\n",
+    }
+    folder = project(**own, **{"b.yaml": "lr: 1\nepochs: 3\n"})
+    assert not lacks(folder)
+    (folder / "conf" / "b.yaml").write_text("lr: 1\nepochs: 3\n")
+    assert lacks(folder)
+
+
+def test_sections_that_hydra_moves(project: Folder) -> None:
+    for text, moves in (
+        ("# @package data\n", True),
+        ("defaults:\n  - speed@data: large\n", True),
+        ("# @package _global_\n", False),
+        ("to: me@home\n", False),
+    ):
+        folder = project(**{"train.py": "", "a.yaml": text})
+        assert bool(settings_of(folder).moves_sections(os.path.realpath(folder / "train.py"))) == moves
 
 
 def test_digests_change_with_what_a_name_stands_for(project: Folder) -> None:
     folder = project(**{"train.py": "", "a.yaml": SAYS, "b.yaml": "seed: 1\n"})
 
     def digest() -> str:
-        return Project([folder / "train.py"], folders=[folder]).settings.digest(
-            os.path.realpath(folder / "train.py"), "num_workers"
-        )
+        return settings_of(folder).digest(os.path.realpath(folder / "train.py"), "num_workers")
 
     before = digest()
     (folder / "b.yaml").write_text("seed: 2\n")

@@ -102,6 +102,25 @@ def test_a_text_of_any_shape_is_read(text: str) -> None:
     assert sections_of(text, ".yaml")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "steps:\n  - |\n    num_workers: 0\n",
+        "a: !!str |\n  num_workers: 0\n",
+        'help: "some text\n  num_workers: 0\n  more"\n',
+        "loader: {\n  a: 4,\n  # num_workers: 0\n}\n",
+        "a: >-\n  num_workers: 0\n",
+    ],
+)
+def test_text_that_is_no_setting(text: str) -> None:
+    assert not any(name.endswith("num_workers") for name in settings(text, ".yaml"))
+
+
+def test_no_word_takes_long() -> None:
+    for text in (f"x: [{'a' * 200_000}]\n", f"{'- ' * 100_000}a: 1\n", f"x: {{{'a' * 200_000}\n"):
+        assert sections_of(text, ".yaml")
+
+
 def test_lists_at_the_indentation_of_their_key() -> None:
     assert settings("a:\n- b: 1\n- b: 2\nc: 3\n", ".yaml") == {"a.b": (2, 3), "c": (3, 4)}
 
@@ -120,7 +139,7 @@ def test_the_class_that_a_section_is_for(text: str, suffix: str) -> None:
     found = sections_of(text, suffix)
     assert found is not None
     holds = [section for section in found if any(each.keys[-1] == "num_workers" for each in section.settings)]
-    assert [section.class_made for section in holds] == ["Images"]
+    assert [section.class_made.rpartition(".")[2] for section in holds] == ["Images"]
 
 
 def test_a_merge_adds_what_is_not_in_sight() -> None:

@@ -119,7 +119,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         fix = Proposal("pin the memory of the batches, if no sample is made on the GPU")
         yield Seen(call, message, fix, joined=_with_workers_kept(source, call, message, fix))
         return
-    there = f", by {unless.place}" if unless is not None and unless.place else ""
+    there = f", set in {unless.place}" if unless is not None and unless.place else ""
     fix = Proposal(f"pin the memory of the batches{there}", pin_memory(source, call))
     is_converted = (
         source.neighbours is not None
