@@ -183,11 +183,15 @@ class Imports(Variables):
     def _is_bound_later(self, binding: ast.AST, name: ast.Name) -> bool:
         """Whether a name of the module is read before it is bound, in no loop with that: `for i, data in enumerate(...)`.
 
-        Then it still is what was imported: `from torch.utils import data`, of which the loop before took its loader.
+        Then it still is what was imported: `from torch.utils import data`, of which the loop before took its loader. So it is
+        in what it is bound to: `model = model.Net()` behind `import model`.
         """
         if not isinstance(binding, ast.Name) or self.scope(name) is not self.tree:
             return False
-        if not self.span(name).end <= self.span(binding).start:
+        statement = self.statement(binding)
+        value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+        is_in_value = value is not None and any(ancestor is value for ancestor in self.ancestors(name))
+        if not is_in_value and not self.span(name).end <= self.span(binding).start:
             return False
         around = {id(ancestor) for ancestor in self.ancestors(name) if isinstance(ancestor, LOOPS)}
         return not any(id(ancestor) in around for ancestor in self.ancestors(binding))

@@ -28,6 +28,9 @@ def call_of(source: Source) -> ast.Call:
         ("from . import nn\ncall(nn.Conv2d)", ".nn.Conv2d"),
         ("import torch\ndef f(torch):\n    call(torch.nn)", None),
         ("import torch\ntorch = fake()\ncall(torch.nn)", None),
+        ("import nets\nnets = call(nets.Net)\nnets = nets.cuda()", "nets.Net"),
+        ("import nets\nnets = fake()\nnets = call(nets.Net)", None),
+        ("import nets\nfor n in ns:\n    nets = call(nets.Net)", None),  # the next turn has what this one makes
         ("import torch\ndef f():\n    torch = fake()\n    call(torch.nn)", None),
         ("import torch\ndef f():\n    torch = fake()\ncall(torch.nn)", "torch.nn"),
         ("import torch\ndef f():\n    global torch\n    torch = fake()\ncall(torch.nn)", None),
