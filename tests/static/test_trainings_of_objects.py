@@ -105,6 +105,60 @@ def test_a_function_that_makes_its_steps_in_another_one(tmp_path: Path, gan: str
     assert bool(told(tmp_path, gan, STARTS, {"PA304"})) is is_told
 
 
+TRAINER = """
+import torch
+
+class Trainer:
+    def __init__(self, net):
+        self.net = net.cuda()
+        self.optimizer = torch.optim.Adam(net.parameters())
+
+    def run(self, loader):
+        for x in loader:
+            loss = self.net(x.cuda()).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+    def save(self):
+        torch.save(self.net, "net.pt")
+"""
+EXPERIMENT = """
+from torch import nn
+from trainer import Trainer
+
+class Experiment:
+    def __init__(self, loader):
+        self.loader = loader
+        self.net = nn.Sequential(nn.Conv2d(3, 512, 3), nn.ReLU(), nn.Conv2d(512, 512, 3))
+
+    def run(self):
+        self._fit()
+
+    def _fit(self):
+        trainer = Trainer(self.net)
+        trainer.run(self.loader)
+"""
+EXPERIMENTS = (
+    "from gan import Experiment\n\nif __name__ == '__main__':\n    experiment = Experiment(x)\n    experiment.run()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("gan", "is_told"),
+    [
+        (EXPERIMENT, True),
+        (EXPERIMENT.replace("trainer.run(self.loader)", "trainer.save()"), False),
+        (EXPERIMENT.replace("        self._fit()", "        self._show()"), False),
+        (EXPERIMENT.replace("        self._fit()", "        if self.fits:\n            self._fit()"), False),
+    ],
+)
+def test_an_object_that_has_another_one_train(tmp_path: Path, gan: str, is_told: bool) -> None:
+    (tmp_path / "trainer.py").write_text(TRAINER)
+    found = {finding.rule for finding in told(tmp_path, gan, EXPERIMENTS, {"PA301", "PA304"})}
+    assert found == ({"PA301", "PA304"} if is_told else set())
+
+
 SEEDS = """
 import random
 import torch

@@ -11,7 +11,7 @@ from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
-from perfaudit.static.understanding.elsewhere import called_elsewhere, class_of
+from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere, called_from, class_of
 from perfaudit.static.understanding.entry import STARTS, imported_files_say, is_fire, is_run_by_framework
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import step_loops
@@ -21,6 +21,7 @@ _TRAINS = regex(
     r"|(?!(?:is|in|set|get|load|read|build|make|prepare|eval|evaluate|test|on|for|pre)_)[a-z]+_train)$"  # `simclr_train`
 )
 _RUNS = {"run", "start", "launch", "execute"}  # methods of an object that trains, among others
+_MOST_CALLS = 3  # from such a method to one of the object that makes the steps
 _NO_TRAINING = regex(
     r"test|eval|infer|demo|predict|sampl|generat|export|convert|visuali|plot|bench|profil|setup|preproc|prepar|extract|valid"
 )
@@ -86,7 +87,25 @@ def _runs_training(source: Source, call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _RUNS:
         return False
     owner = class_of(source, call.func.value)
-    return owner is not None and owner[0] is not source and _updates_weights(owner[1])
+    if owner is None or owner[0] is source:
+        return False
+    method = called_elsewhere(source, call)
+    return _updates_weights(owner[1]) or (method is not None and _runs_trainer(source, method, _MOST_CALLS))
+
+
+def _runs_trainer(source: Source, there: Elsewhere, calls: int) -> bool:
+    """Whether a method of an object has another object make the steps: `Experiment.run` that builds a `Trainer` and runs it.
+
+    calls: how many it may be away.
+    """
+    for further in called_from(source, there):
+        owner, name = further.owner, further.function.name
+        is_other = owner is not None and owner is not there.owner and (name in _RUNS or _TRAINS.search(name))
+        if is_other and owner is not None and _updates_weights(owner):
+            return True
+        if calls > 1 and _runs_trainer(source, further, calls - 1):
+            return True
+    return False
 
 
 def _functions_run_by(source: Source, function: Function) -> list[Function]:
