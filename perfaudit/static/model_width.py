@@ -20,12 +20,12 @@ _MAX_NUMBERS = 400  # of one file that are looked at
 _REACH = 90  # bytes before a number in which its name is looked for
 _NARROW_NUMBER = regex(rb"\b(?:8|16|24|32|48|64|96|100|128|192|200)\b")
 _NUMBER = regex(rb"\b(?:256|320|384|512|640|768|896|1024|1280|1536|2048|3072|4096)\b")
-# `hidden_size=512`, `"d_model": 512`, `dim: int = 512`, `add_argument("--hidden", type=int, default=512)`, and an option in a
-# table: `"--hid-sz": {"type": int, "default": 512`.
+# `hidden_size=512`, `"d_model": 512`, `dim: int = 512`, `dim: int = field(default=512`, `add_argument("--hidden", type=int,
+# default=512)`, and an option in a table: `"--hid-sz": {"type": int, "default": 512`.
 _NAMED = regex(
-    rb"(?<![a-z])(\w{0,20}?(?:hidden|hid[-_](?:sz|size|dim|[ST](?!\w))|d_?model|model_?dim|channel|filters|planes|n_?feat|feature|n_?embd|embed|rnn_size|d_?inner|d_?ff|dim)"
+    rb"(?<![a-z])(\w{0,20}?(?:hidden|hid[-_](?:sz|size|dim|[ST](?!\w))|d_?model|model_?dim|channel|filters|planes|n_?feat|feature|n_?embd|embed|rnn_size|d_?inner|d_?ff|dim|emb_?size)"
     rb"\w{0,20})[\"']?"
-    rb"(?:\s*(?::\s*int\s*)?[=:]\s*|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*"
+    rb"(?:\s*(?::\s*int\s*)?[=:]\s*(?:(?:attrs?\.)?(?:ib|field|Field)\(\s*(?:default\s*=\s*)?)?|\s*,\s*(?:[\"'][\w-]{1,20}[\"']\s*,\s*)?(?:type\s*=\s*int\s*,\s*)?default\s*=\s*"
     rb"|\s*:\s*\{\s*(?:[\"']type[\"']\s*:\s*int\s*,\s*)?[\"']default[\"']\s*:\s*)\[?$",
     2,
 )
@@ -35,6 +35,9 @@ _GIVEN = regex(
     rb"(?:[Cc]onv|LSTM|GRU|[Bb]lock|[Ll]ayer|\bDown|\bUp)\w{0,20}\(\s*(?:[\w.+*-]{1,20}\s*,\s*)?$"
     rb"|_make_\w{0,20}layer\w{0,20}\(\s*(?:[\w.\[\]]{1,20}\s*,\s*){2}$"
 )
+# A convolution that is given the name: `nn.Conv2d(64, self.feat_dim`.
+_GIVEN_NUMBER = rb"\b%s\s*(?::\s*int\s*)?=\s*(\d{1,4})\b"
+_CONVOLVES = rb"[Cc]onv\w{0,20}\(\s*(?:[\w.+*]{1,30}\s*,\s*)?(?:self\.)?%s\b(?!\s*/)"
 # `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
 _MULTIPLIED = regex(
@@ -95,13 +98,28 @@ def marks_of_width(data: bytes) -> set[str]:
     narrow = {
         _width(data, match.start(), without_noise=True) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)
     }
-    # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head.
+    # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head;
+    # unless one of them is given it.
     is_wide = bool(wide & {"convolution", "layer"}) or _has_wide_product(data) or _has_wide_level(data)
-    if is_wide or ("named" in wide and "convolution" not in narrow):
+    if is_wide or ("named" in wide and ("convolution" not in narrow or _gives_wide_name(data))):
         marks.add(WIDTH)
     elif (wide | narrow) - {""}:
         marks.add(NARROW)
     return marks
+
+
+def _gives_wide_name(data: bytes) -> bool:
+    """Whether a convolution is given a name of a width that is wide wherever the text gives it a number: `feat_dim = 256`."""
+    names = set()
+    for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS):
+        before = data[max(match.start() - _REACH, 0) : match.start()]
+        if _width(data, match.start()) == "named" and (named := _NAMED.search(before)):
+            names.add(named[1])
+    return any(
+        re.search(_CONVOLVES % re.escape(name), data)
+        and min((int(value) for value in re.findall(_GIVEN_NUMBER % re.escape(name), data)), default=0) >= _WIDE
+        for name in names
+    )
 
 
 def _has_wide_product(data: bytes) -> bool:

@@ -885,6 +885,12 @@ class Net(nn.Module):
         ("parser.add_argument('--image_dim', type=int, default=512)", []),
         ("parser.add_argument('--d_model', type=int, default=64)", []),
         ("# d_model = 512", []),
+        ("Net(emb_size=512)", [9]),
+        ("Net(emb_size=64)", []),
+        ("hidden_size: int = field(default=512)", [9]),
+        ("hidden_size: int = attr.ib(default=512)", [9]),
+        ("hidden_size: int = field(default=64)", []),
+        ("hidden_size: int = len(512)", []),
     ],
 )
 def test_the_width_of_a_model_may_be_an_option(tmp_path: Path, width: str, lines: list[int]) -> None:
@@ -909,6 +915,10 @@ def test_the_width_of_a_model_may_be_an_option(tmp_path: Path, width: str, lines
         ("self.layer4 = self._make_layer(block, counts[3], 640, stride=2)", 1),
         ("self.layer4 = self._make_layer(block, counts[3], 64, stride=2)", 0),
         ("self.layer4 = self._pool(block, counts[3], 640, stride=2)", 0),
+        ("feat_dim = 256\nrows = nn.Conv2d(3, 64, 7), nn.Conv2d(64, feat_dim, 3)", 1),
+        ("feat_dim = 256\nrows = nn.Conv2d(3, 64, 7), nn.Conv2d(64, feat_dim // 4, 3)", 0),
+        ("feat_dim = 256\nrows = nn.Conv2d(3, 64, 7), nn.Linear(64, feat_dim)", 0),  # that of the head
+        ("feat_dim = 256\nfeat_dim = 64\nrows = nn.Conv2d(3, 64, 7), nn.Conv2d(64, feat_dim, 3)", 0),
     ],
 )
 def test_the_widths_of_the_levels_of_a_model(tmp_path: Path, text: str, number: int) -> None:
