@@ -159,6 +159,37 @@ def test_an_object_that_has_another_one_train(tmp_path: Path, gan: str, is_told:
     assert found == ({"PA301", "PA304"} if is_told else set())
 
 
+SHOWN = (
+    GAN.replace("update_generator", "train_step")
+    + """
+    def show(self, loader):
+        print(self.net(iter(loader).next()))
+
+    def look(self, loader):
+        if self.looks:
+            self.show(loader)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "severity"),
+    [
+        ("gan.show(loader)", "", "hint"),
+        ("", "gan.show(loader)", "info"),
+        ("gan.look(loader)", "", "info"),
+        ("if shows:\n    gan.show(loader)", "", "info"),
+        ("try:\n    gan.show(loader)\nexcept AttributeError:\n    pass", "", "info"),
+    ],
+)
+def test_a_training_that_something_raises_before_is_a_hint(
+    tmp_path: Path, before: str, behind: str, severity: str
+) -> None:
+    script = f"from gan import Gan\n\ngan = Gan()\n{before}\nfor x in loader:\n    gan.train_step(x)\n{behind}\n"
+    found = told(tmp_path, SHOWN, script, {"PA301", "PA304"})
+    assert {(finding.rule, finding.severity) for finding in found} == {("PA301", severity), ("PA304", severity)}
+
+
 SEEDS = """
 import random
 import torch

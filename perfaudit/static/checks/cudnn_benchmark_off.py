@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
-from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training
+from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training, training_calls
 from perfaudit.static.old_torch import imports_what_raises
 from perfaudit.static.project.batch_shapes import (
     COLLATES,
@@ -39,7 +40,7 @@ from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.model_parts import CONVOLUTIONS, has_small_convolutions_only, whole_models
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.raises_today import never_steps
+from perfaudit.static.understanding.raises_today import never_steps, training_raises
 from perfaudit.static.understanding.reached_code import reached_code
 from perfaudit.static.understanding.rows_of_layers import (
     may_convolve,
@@ -120,7 +121,9 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
     if _sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return
     is_hint = has_small_convolutions_only(source) or trains_small_rows(source)
-    is_hint = is_hint or never_steps(source, loops) or (start is not None and imports_what_raises(source))
+    is_hint = is_hint or never_steps(source, loops) or trains_on_digits(source)
+    if start is not None:
+        is_hint = is_hint or imports_what_raises(source) or training_raises(source, training_calls(source))
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]
     place = start or place_of_setting(source, loops[0])
     if mentions and all(_only_when_seeded(source, offset) for offset in mentions):

@@ -13,6 +13,7 @@ from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.opaque import made_of
 from perfaudit.static.understanding.step_loops import StepLoop
@@ -41,6 +42,35 @@ def never_steps(source: Source, loops: Sequence[StepLoop]) -> bool:
     roots = [root for step in loops for root in (step.loop, *step.helpers)]
     passes = [call for call in backward_calls(source) if any(lies_in(call, root) for root in roots)]
     return bool(passes) and all(raises_today(source, call) for call in passes)
+
+
+def training_raises(source: Source, trainings: Sequence[ast.Call]) -> bool:
+    """Whether no torch of today gets to any of the calls by which a script trains in other files, or to the end of that.
+
+    What is called before each in any case, a method of the same object or any other function of another file, asks the iterator
+    of a loader for `next`, or indexes a loss; or the training does.
+    """
+    return bool(trainings) and all(
+        any(
+            (call is training or _runs_before(source, call, training)) and _raises_elsewhere(source, call)
+            for call in _calls_around(source, training)
+        )
+        for training in trainings
+    )
+
+
+def _calls_around(source: Source, training: ast.Call) -> list[ast.Call]:
+    function = enclosing_function(source, training)
+    calls = [c for c in source.nodes(ast.Call) if c.lineno <= training.lineno]
+    return [call for call in calls if enclosing_function(source, call) is function]
+
+
+def _raises_elsewhere(source: Source, call: ast.Call) -> bool:
+    """Whether a call runs a function of another file that raises in any case."""
+    there = called_elsewhere(source, call)
+    if there is None or there.source is source:
+        return False
+    return any(_runs_in(there.source, node, [there.function]) is not None for node in _raising(there.source))
 
 
 @remember

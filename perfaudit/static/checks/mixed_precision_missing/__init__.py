@@ -9,8 +9,14 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
+from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
-from perfaudit.static.checks.mixed_precision_missing.training_starts import shown_start, starts_training, training_call
+from perfaudit.static.checks.mixed_precision_missing.training_starts import (
+    shown_start,
+    starts_training,
+    training_call,
+    training_calls,
+)
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS, TF32_ON
@@ -29,7 +35,7 @@ from perfaudit.static.understanding.model_parts import (
 )
 from perfaudit.static.understanding.models import is_visible
 from perfaudit.static.understanding.names import dotted_name
-from perfaudit.static.understanding.raises_today import never_steps
+from perfaudit.static.understanding.raises_today import never_steps, training_raises
 from perfaudit.static.understanding.rows_of_layers import trains_small_rows
 from perfaudit.static.understanding.step_loops import StepLoop
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
@@ -84,7 +90,8 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         is_import = isinstance(start, (ast.Import, ast.ImportFrom))
         shown = "this script" if is_import else f"`{source.brief(_first_line(training_call(source, start)))}`"
         message = f"{shown} starts a training in float32, off most of the tensor cores: no file of it uses autocast"
-        yield Seen(start, message, Proposal(TITLE))
+        is_hint = trains_on_digits(source) or training_raises(source, training_calls(source))
+        yield Seen(start, message, Proposal(TITLE), severity=hint_if(is_hint))
         return
     step = loops[0]
     together = _forward_and_loss(source, step)
@@ -100,7 +107,8 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     shown = source.brief(_first_line(place))
     other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
     message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
-    yield Seen(place, message, Proposal(TITLE, edits), hot=True, severity=hint_if(never_steps(source, loops)))
+    is_hint = never_steps(source, loops) or trains_on_digits(source)
+    yield Seen(place, message, Proposal(TITLE, edits), hot=True, severity=hint_if(is_hint))
 
 
 def _is_imported_with_tf32(source: Source) -> bool:

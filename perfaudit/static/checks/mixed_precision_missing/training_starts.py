@@ -179,6 +179,13 @@ def training_call(source: Source, start: ast.stmt) -> ast.AST:
     return next(iter(named or [call for call in calls if _makes_steps(source, call)]), start)
 
 
+def training_calls(source: Source) -> list[ast.Call]:
+    """The calls of a script by which functions and objects of other files train."""
+    others = [call for call in source.nodes(ast.Call) if called_function(source, call) is None]
+    named = [call for call in others if _TRAINS.search(_name_called(call)) and not _switches_mode(source, call)]
+    return named or [call for call in others if _runs_training(source, call)]
+
+
 def _is_named(source: Source, statement: ast.stmt) -> bool:
     """Whether a statement is a call by the name of a training, and not only one that puts a model into train mode."""
     value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
