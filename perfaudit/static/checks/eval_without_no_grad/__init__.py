@@ -34,7 +34,7 @@ from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.raises_today import raises_today
 
 
-@check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict", "torch.load"))
+@check("PA801", call=(".eval", ".train", ".parameters", ".load_state_dict", ".from_pretrained", "torch.load"))
 def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
     found = _seen_in(source).get(id(call), ())
     if found and keeps_by_hook(source):
@@ -47,7 +47,7 @@ def eval_without_no_grad(source: Source, call: ast.Call) -> Iterator[Seen]:
 def _seen_in(source: Source) -> dict[int, list[Seen]]:
     """What is said of each `eval()` of a file; each loop once, for the first model that it evaluates.
 
-    Where it has none, of the first `parameters()` of a model, of `load_state_dict()`, or of `torch.load()`.
+    Where it has none, of the first `parameters()` of a model, of `load_state_dict()`, or of what loads a model.
     """
     found: dict[int, list[Seen]] = {}
     known: dict[int, Loop | Function] = {}
@@ -61,7 +61,8 @@ def _seen_in(source: Source) -> dict[int, list[Seen]]:
         found.setdefault(id(call), []).append(seen)
 
     calls = [*source.calls(".eval"), *filter(is_train_false, source.calls(".train"))]
-    others = [call for name in (".parameters", ".load_state_dict", "torch.load") for call in source.calls(name)]
+    loads = (".load_state_dict", ".from_pretrained", "torch.load")
+    others = [call for name in (".parameters", *loads) for call in source.calls(name)]
     for call in calls or others:
         for loop, seen in _unrecorded_evaluations(source, call) if calls else _in_train_mode(source, call):
             if id(loop) not in known:

@@ -24,13 +24,15 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.elsewhere import class_of
+from perfaudit.static.understanding.model_parts import builds_of_library
 from perfaudit.static.understanding.names import dotted_name, last_name
 
 _OPTIMIZER = regex(r"optim(?!al|um)", words="optim")
 
 
 def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[tuple[Loop, Seen]]:
-    """The loops behind `model.load_state_dict()` or `model = torch.load()` that run the model, in a file that never trains.
+    """The loops behind `model.load_state_dict()`, `model = torch.load()` or `model = BertModel.from_pretrained()` that run the
+    model, in a file that never trains.
 
     It has no backward pass, no optimizer, and puts no model into training mode: there batch norm or dropout is meant to behave
     as in training. Nobody there could use a graph.
@@ -51,10 +53,11 @@ def evaluations_with_loaded_weights(source: Source, call: ast.Call) -> Iterator[
         if any(records_nothing(inside, found) or differentiates(inside, found) for inside, found in classes):
             continue
         ways = ways_to_run(classes)
+        is_test = last_name(call.func) != "from_pretrained"
         told = [
             (loop, name, seen)
             for loop, name in loops
-            if (seen := recorded_for_nothing(source, loop, name, ways, is_known=False)) is not None
+            if (seen := recorded_for_nothing(source, loop, name, ways, is_known=False, is_test=is_test)) is not None
         ]
         for loop, name, seen in told:
             inner = [runs_inside(source, run, name, ways) for run in runs(source, loop, name, ways)]
@@ -87,9 +90,17 @@ def _models_loaded(source: Source, call: ast.Call) -> list[tuple[str, ast.stmt]]
         model = dotted_name(call.func.value)
     else:
         model = _bound_to_loaded(statement, call)
+    if last_name(call.func) == "from_pretrained" and ("." in model or not _is_of_transformers(source, call)):
+        return []  # one that is a part of another model is trained wherever that is
     if not model or model == "self":
         return []
     return [(model, statement), *given_by_callers(source, call, model)]
+
+
+def _is_of_transformers(source: Source, call: ast.Call) -> bool:
+    """Whether a call loads a model of transformers, which comes in eval mode: no tokenizer."""
+    name = source.qualified_name(call.func) or ""
+    return name.startswith("transformers.") and builds_of_library(source, call)
 
 
 def _bound_to_loaded(statement: ast.stmt, call: ast.Call) -> str:
