@@ -67,6 +67,7 @@ class SettingsFiles:
         self._texts: dict[str, list[tuple[str, str | None]] | None] = {}
         self._settings: dict[tuple[str, str], list[Found]] = {}
         self._sections: dict[tuple[str, str], list[tuple[Section, str]]] = {}
+        self._tops: dict[tuple[str, str], frozenset[str]] = {}
         self._digests: dict[tuple[str, str], str] = {}
 
     def settings(self, path: str, name: str) -> list[Found] | None:
@@ -100,14 +101,15 @@ class SettingsFiles:
         """Whether a file beside those of some settings lacks them and looks alike: by two keys on top, or by the section."""
         texts = dict(self._texts_of(path) or ())
         having = {each.file for each in found}
-        for each in found:
-            own = _keys_on_top(each.file, texts.get(each.file))
-            for file, text in texts.items():
-                if file in having or _folder(file) != _folder(each.file) or _suffix(file) != _suffix(each.file):
-                    continue
-                alike = own & _keys_on_top(file, text)
-                if len(alike) > 1 or (len(each.setting.keys) > 1 and each.setting.keys[0] in alike):
-                    return True
+        beside = {(_folder(file), _suffix(file)) for file in having}
+        others = [file for file in texts if file not in having and (_folder(file), _suffix(file)) in beside]
+        for each in found if others else ():
+            own = self._keys_on_top(path, each.file, texts.get(each.file))
+            for file in others:
+                if (_folder(file), _suffix(file)) == (_folder(each.file), _suffix(each.file)):
+                    alike = own & self._keys_on_top(path, file, texts[file])
+                    if len(alike) > 1 or (len(each.setting.keys) > 1 and each.setting.keys[0] in alike):
+                        return True
         return False
 
     def moves_sections(self, path: str) -> bool:
@@ -121,7 +123,7 @@ class SettingsFiles:
         if texts is None:
             return "not known"
         if key not in self._digests:
-            keys = [(file, sorted(_keys_on_top(file, text))) for file, text in texts if not name]
+            keys = [(file, sorted(self._keys_on_top(path, file, text))) for file, text in texts if not name]
             parts = [
                 (file, text and digest(text.encode()))
                 for file, text in texts
@@ -131,6 +133,12 @@ class SettingsFiles:
                 :32
             ]
         return self._digests[key]
+
+    def _keys_on_top(self, path: str, file: str, text: str | None) -> frozenset[str]:
+        key = (self._root(path), file)
+        if key not in self._tops:
+            self._tops[key] = _keys_on_top(file, text)
+        return self._tops[key]
 
     def _texts_of(self, path: str) -> list[tuple[str, str | None]] | None:
         """The settings files of a file's project, below its folder, and their texts, None for what cannot be read.
@@ -213,11 +221,10 @@ def _said(line: str, file: str) -> str:
     return _FILLED_IN.sub("", line)
 
 
-def _keys_on_top(file: str, text: str | None) -> set[str]:
+def _keys_on_top(file: str, text: str | None) -> frozenset[str]:
     sections = sections_of(text, _suffix(file)) if text is not None else None
-    return {
-        keys[0] for section in sections or () for keys in (section.keys, *(e.keys for e in section.settings)) if keys
-    }
+    found = (keys for section in sections or () for keys in (section.keys, *(each.keys for each in section.settings)))
+    return frozenset(keys[0] for keys in found if keys)
 
 
 def _suffix(file: str) -> str:
