@@ -163,9 +163,9 @@ def test_a_rank_that_raises_with_a_candidate_takes_it_out_on_all_ranks_and_the_o
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_with_a_candidate_is_ended_in_time_with_its_name(tmp_path: Path) -> None:
-    found = screened_on_two_ranks(tmp_path, "hang", 300, 12)
+    found = screened_on_two_ranks(tmp_path, "hang", 300, 6)
     assert list(found["out"]) == [FUSED]
-    assert "rank 1: no answer within 24 s (last seen at train.py:" in found["out"][FUSED]
+    assert "rank 1: no answer within 12 s (last seen at train.py:" in found["out"][FUSED]
     assert found["quads"][FOREACH] > 0
 
 

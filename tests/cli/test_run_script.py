@@ -497,11 +497,11 @@ def test_a_script_that_hangs_after_some_steps_is_ended_too(project: Path) -> Non
     )
     assert text != TRAINS
     (project / "hangs.py").write_text(text)
-    done = run_forked(project, "hangs.py", "--steps", "50", "--timeout", "6s", "--format", "json")
+    done = run_forked(project, "hangs.py", "--steps", "50", "--timeout", "3s", "--format", "json")
     seen = result(done)
     assert seen["ended"] == "late"
     assert 8 <= seen["steps"] <= 12  # the last of such short ones had not been told
-    assert seen["message"].startswith("In 6 s after its last step there was none.")
+    assert seen["message"].startswith("In 3 s after its last step there was none.")
     assert done.code == 0
 
 

@@ -88,7 +88,7 @@ def loader(arguments: str, dataset: str = "Data()") -> str:
         ),
         (
             sample(f"{IN_A_WORKER}time.sleep(1000)").replace(LOADER, LOADER[:-1] + ", num_workers=1)"),
-            "train.py: a training step hangs, or needs longer than --timeout 5s: no answer within 5 s",
+            "train.py: a training step hangs, or needs longer than --timeout 3s: no answer within 3 s",
         ),
     ],
     ids=["raises", "ragged", "empty", "lambda", "bus error", "hangs"],
@@ -97,7 +97,7 @@ def test_a_loader_that_fails_is_one_line_and_nothing_was_measured(
     project: Project, perfaudit: Run, program: str, said: str
 ) -> None:
     project(**{"train.py": program})
-    limit = "5s" if "hangs" in said else "20s"  # on a slow machine a worker takes seconds to die
+    limit = "3s" if "hangs" in said else "20s"  # on a slow machine a worker takes seconds to die
     done = perfaudit("tune", "train.py", "--dataloader", "--budget", "20s", "--timeout", limit)
     assert said in done.err
     assert (done.code, "Traceback" in done.err) == (3, False)
