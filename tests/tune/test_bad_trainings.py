@@ -347,7 +347,9 @@ def held():
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_process_and_no_lock_and_is_resumed(project: Project, perfaudit: Run) -> None:
+def test_a_killed_run_leaves_no_process_and_no_lock_and_is_resumed(
+    project: Project, perfaudit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a knob whose setting is raced in fresh processes at once: no first look decides whether there is a race."""
     here = project(**{"train.py": HELD, "hold": ""})
     command = [
@@ -373,6 +375,9 @@ def test_a_killed_run_leaves_no_process_and_no_lock_and_is_resumed(project: Proj
         first.wait(30)
     _waited(lambda: not _working_in(here))
     (here / "hold").unlink()
+    monkeypatch.setattr(
+        "perfaudit.tune.search.BLOCK_SECONDS", 0.05
+    )  # the race goes on with as many rounds, of fewer steps
     done = perfaudit("tune", "train.py", "--anomaly", "--budget", "60s", "--resume", "--format", "json")
     assert done.code in (0, 1), done.err
     assert {trial["status"] for trial in json.loads(done.out)["trials"]} == {"ok"}

@@ -429,10 +429,10 @@ def test_a_loader_and_an_optimizer_from_the_top_level_have_their_line_and_take_s
 
 def test_a_setting_that_cannot_take_effect_is_refused_and_not_measured(project: Project) -> None:
     project(**{"train.py": EARLY + TOP_LEVEL})
-    assert facts_of("train.py").loader.num_workers == 0
     with pytest.raises(ChildFailed, match="the optimizer has fused=None and cannot be built with True"):
         set_up("optimizer", {"update": "fused"})
     project(**{"train.py": EARLY + TOP_LEVEL[: TOP_LEVEL.index("optimizer =")] + TOP_LEVEL_FACTORIES + STEP})
+    assert facts_of("train.py").loader.num_workers == 0
     why = "the DataLoader has num_workers=0 and cannot be built with 2: .* in the loader factory"
     with pytest.raises(ChildFailed, match=why):
         set_up("dataloader", TWO_WORKERS)
