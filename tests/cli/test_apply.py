@@ -92,6 +92,9 @@ def saved(project: Project) -> Callable[[Report | Json | str | bytes], str]:
     def save(report: Report | Json | str | bytes) -> str:
         data = to_json(report) if isinstance(report, Report) else report
         text = json.dumps(data) if isinstance(data, dict) else data
+        Path("report.json").unlink(
+            missing_ok=True
+        )  # to write over a file takes ten times as long as to write another one
         Path("report.json").write_bytes(text if isinstance(text, bytes) else text.encode())
         return "report.json"
 
