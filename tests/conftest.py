@@ -54,6 +54,17 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _threads_sleep() -> Iterator[None]:
+    """Threads of a training that wait for each other leave their core to others, as the workers of pytest are there besides.
+
+    They spin for milliseconds else: where two processes kept two cores busy, small steps took ten times as long for it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _nurseries() -> None:
     """Children are forked from a process with torch imported that all workers of pytest share."""
     served_nursery.use()

@@ -248,6 +248,11 @@ def test_behind_a_launcher_one_knob_alone_may_be_named(
     Path("train.py").write_text(IN_PROCESS)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }.items():  # alone on its machine: no other says it too
+        monkeypatch.setenv(name, value)
     Journal.create(tmp_path, {"command": "tune", "target": "train.py", "knobs": ["anomaly"], "options": {}})
     done = perfaudit("tune", "train.py", *flags)
     assert (done.code, "leave other knobs and --resume out" in " ".join(done.err.split())) == (2, True)

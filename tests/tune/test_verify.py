@@ -715,8 +715,8 @@ LOCK = "lock = __import__('threading').Lock(); lock.acquire(); lock.acquire()"
 )
 def test_patched_code_that_hangs_is_given_up_with_the_place(train: Any, text: str, place: str) -> None:
     train(TRAIN)
-    said = said_of(text, timeout=3.0)
-    assert said.startswith("no answer within 3 s")
+    said = said_of(text, timeout=2.0)
+    assert said.startswith("no answer within 2 s")
     assert place in said
 
 
