@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_programs import run_code
 
 pytest.importorskip("greenlet")
-ROOT = Path(__file__).parents[2]
 
 DRIVER = """
 import json, os
@@ -82,17 +79,12 @@ def facts_of(script: str, library: str, path: str, folder: Path) -> dict[str, An
     project = folder / "project"
     project.mkdir()
     (project / "train.py").write_text(script)
-    own = {
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(installed))),
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        cwd=project, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **own},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    # In a fork that has torch imported, which asks anew which folders are those of libraries.
+    anew = "import importlib\nimport perfaudit.target.provenance\nimportlib.reload(perfaudit.target.provenance)\n"
+    code = f"import sys\nsys.path.append({str(installed)!r})\n{anew}{DRIVER}"
+    done = run_code(code, "driver.py", [], project, variables={"CUDA_VISIBLE_DEVICES": ""})
+    assert done.code == 0, done.err[-3000:]
+    found: dict[str, Any] = json.loads(done.out.splitlines()[-1])
     return found
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_programs import run_code
 
 pytest.importorskip("greenlet")
 pytest.importorskip("numpy")
@@ -95,7 +96,10 @@ if __name__ == "__main__":
 
 
 def first_steps(seed: int, folder: Path) -> list[object]:
-    found: list[object] = json.loads(told_lines(DRIVER, seed, folder)[-1])
+    """In a fork that has torch imported; loader workers that are spawned are interpreters of their own there, too."""
+    done = run_code(DRIVER, "driver.py", [str(seed)], folder, variables={"CUDA_VISIBLE_DEVICES": ""})
+    assert done.code == 0, done.err[-3000:]
+    found: list[object] = json.loads(done.out.splitlines()[-1])
     return found
 
 
