@@ -30,6 +30,7 @@ quads resemble each other themselves, which more than doubles it; benchmarks/eng
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -137,7 +138,8 @@ def error_of(log_ratios: Sequence[float], others: Sequence[Sequence[float]]) -> 
 def _variance(values: Sequence[float]) -> float:
     """As `statistics.variance`, to some roundings, in a fifth of the time: it is asked for in each round."""
     middle = statistics.fmean(values)
-    return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1)
+    gaps = [value - middle for value in values]
+    return math.fsum(map(operator.mul, gaps, gaps)) / (len(values) - 1)
 
 
 def is_hopeful(
@@ -193,5 +195,5 @@ def _middle(log_ratios: Sequence[float]) -> _Middle:
     cut = count // TRIM
     kept = medians[cut : count - cut]
     winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
-    squares = (count - 1) * statistics.variance(winsorized)
+    squares = (count - 1) * _variance(winsorized)
     return _Middle(statistics.fmean(kept), squares / (len(kept) * (len(kept) - 1)), len(kept) - 1)
