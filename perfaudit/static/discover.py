@@ -150,7 +150,7 @@ def _walk(
     seen_from: Path | None,
     suffixes: tuple[str, ...] = SUFFIXES,
     leaves_out: Callable[[str], bool] = NEVER.__contains__,
-    entries_of: Callable[[Path], Iterable[os.DirEntry[str]]] = os.scandir,
+    entries_of: Callable[[Path], Iterable[os.DirEntry[str]]] | None = None,
 ) -> Iterator[File]:
     """Files with these endings below a folder. leaves_out: whether folders of a name are passed over. entries_of: lists one."""
     top = Path(os.path.normpath(root.absolute()))
@@ -165,7 +165,7 @@ def _walk(
             yield File(given, shown_path(given, seen_from), named=False, inside=path.relative_to(top).as_posix())
             continue
         try:
-            entries = sorted(entries_of(path), key=lambda entry: entry.name, reverse=True)
+            entries = sorted((entries_of or os.scandir)(path), key=lambda entry: entry.name, reverse=True)
         except OSError as error:
             reason = f"folder not read: {refusal(error)}"
             yield File(given, shown_path(given, seen_from), False, reason)

@@ -43,15 +43,21 @@ _FILLED_IN = regex(r"\$\{[^}]*\}")
 
 
 class Found(NamedTuple):
-    """A setting and where it stands. file: its path below the project's folder, with "/"; made: see `Section.class_made`."""
+    """A setting and where it stands. file: its path below the project's folder, with "/"; made: see `Section.class_made`.
+
+    shown: its path as reports show it.
+    """
 
     setting: Setting
     file: str
     made: str = ""
+    shown: str = ""
 
     @property
     def place(self) -> str:
-        return f"{self.file}:{self.setting.line}" if self.setting.line else self.file
+        """File and line, for messages: a grave accent, which ends such a place there, is left out."""
+        shown = (self.shown or self.file).replace("`", "")
+        return f"{shown}:{self.setting.line}" if self.setting.line else shown
 
 
 class SettingsFiles:
@@ -63,7 +69,6 @@ class SettingsFiles:
     def __init__(self, layout: Layout, folders: Sequence[str]) -> None:
         self._layout = layout
         self._folders = folders
-        self._names: dict[str, list[str] | None] = {}
         self._texts: dict[str, list[tuple[str, str | None]] | None] = {}
         self._settings: dict[tuple[str, str], list[Found]] = {}
         self._sections: dict[tuple[str, str], list[tuple[Section, str]]] = {}
@@ -79,7 +84,11 @@ class SettingsFiles:
         if texts is None:
             return None
         if key not in self._settings:
-            self._settings[key] = [found for file, text in texts for found in _set_in(file, text, name)]
+            shown = {
+                file: discover.shown_path(Path(key[0]) / file) for file, text in texts if text is None or name in text
+            }
+            found = [each for file, text in texts for each in _set_in(file, text, name)]
+            self._settings[key] = [each._replace(shown=shown[each.file]) for each in found]
         return self._settings[key]
 
     def sections(self, path: str, class_name: str) -> list[tuple[Section, str]] | None:
@@ -209,12 +218,17 @@ def _set_in(file: str, text: str | None, name: str) -> Iterator[Found]:
                 yield Found(each._replace(line=line), file, section.class_made)
     count = sum(each.keys[-1] == name for section in sections for each in section.settings)
     word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-    named = [n for n, line in enumerate(text.splitlines(), 1) if name in line for _ in word.findall(_said(line, file))]
+    named = [
+        n
+        for n, line in enumerate(text.splitlines(), 1)
+        if name in line
+        for _ in word.findall(_line_without_mentions(line, file))
+    ]
     if (len(named) > count) if not file.lower().endswith(YAML) else (set(named) - lines):
         yield Found(Setting((), UNREAD, 0), file)
 
 
-def _said(line: str, file: str) -> str:
+def _line_without_mentions(line: str, file: str) -> str:
     """A line without comments, and without what is filled in from another setting."""
     if not file.lower().endswith(JSON):
         line = "" if line.lstrip().startswith("#") else line.partition(" #")[0]
