@@ -83,7 +83,6 @@ class Child:
         self._buffer = b""
         self._paused = False
         self._closed = False
-        self._is_overdue = False
         self._at_end: list[Callable[[], None]] = []
 
     def _start(self, fresh: bool, folder: Path | None) -> None:
@@ -170,7 +169,7 @@ class Child:
         self._at_end.append(work)
 
     def close(self) -> None:
-        """End the child and everything it started; at once where it does not go by itself, or has not answered in time.
+        """End the child and everything it started; at once where it does not go by itself.
 
         Returns when all of them are gone, or after _GONE: the driver gives memory back when the last process that holds the
         device has ended, and a loader's worker holds what it was forked with.
@@ -182,7 +181,7 @@ class Child:
         self.resume()
         with contextlib.suppress(OSError):
             os.close(self._commands)  # the worker leaves when its commands end
-        self._process.wait(0.0 if self._is_overdue else _GRACE)  # a child that hangs will not leave
+        self._process.wait(_GRACE)
         self._signal(signal.SIGKILL)
         for pid in family:
             with contextlib.suppress(OSError):
@@ -216,7 +215,6 @@ class Child:
             os.killpg(self._process.pid, number)
 
     def _overdue(self, timeout: float) -> ChildFailed:
-        self._is_overdue = True
         stands = where_it_stands(self._process.pid, self._output.fileno(), _is_users)
         path, _, line = stands.partition(":")
         place = f" (last seen at {_from_here(path)}:{line})" if stands else ""

@@ -266,27 +266,6 @@ def alive(pid: int) -> bool:
     return True
 
 
-def test_a_child_that_has_not_answered_in_time_is_given_none_to_leave(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project(**{"train.py": "import time\ntime.sleep(1000)\n"})
-    waited: list[float] = []
-    with Child() as child:
-        command = {
-            "do": "build",
-            "target": {"file": "train.py", "names": {}},
-            "overlay": {},
-            "knob": "",
-            "settings": {},
-        }
-        with pytest.raises(ChildFailed, match="no answer"):
-            child.ask({**command, "device": "cpu"}, timeout=0.2)
-        wait = child._process.wait
-        monkeypatch.setattr(child._process, "wait", lambda seconds: waited.append(seconds) or wait(seconds))
-    assert waited[0] == 0
-    assert not alive(child.pid)
-
-
 def test_a_child_that_gets_on_has_its_time_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that puts a candidate in place after another; 0.3 seconds are over before the second look."""
     child = object.__new__(Child)
