@@ -69,7 +69,7 @@ def test_projects_of_one_scan_know_nothing_of_each_other(project: Folder) -> Non
     folder = project(
         **{"one/train.py": "", "one/setup.py": "", "one/a.yaml": SAYS, "two/setup.py": "", "two/b.yaml": SAYS}
     )
-    assert places(folder, file="one/train.py") == ["a.yaml:1"]
+    assert places(folder, file="one/train.py") == ["one/a.yaml:1"]
 
 
 def test_links_are_not_followed(project: Folder, tmp_path_factory: pytest.TempPathFactory) -> None:
