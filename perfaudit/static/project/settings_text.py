@@ -18,7 +18,8 @@ YAML, JSON, TOML = (".yaml", ".yml"), (".json",), (".toml",)
 SUFFIXES = (*YAML, *JSON, *TOML, ".YAML", ".YML", ".JSON")
 
 _CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
-_ARGUMENTS = ("init_args", "params")  # the section beside `class_path` or `target` with what the class is given
+# The section beside `class_path`, `target` or, for the last, `type` with what the class is given.
+_ARGUMENTS = ("init_args", "params", "args")
 _CLASS_BELOW_FILLED_IN = regex(
     r"\$\{[\w.]+\}[\w.]*\.[A-Za-z_]\w*"
 )  # `${paths.package}.data.Images`: its last name is known
@@ -65,10 +66,11 @@ class Section:
     @property
     def class_made(self) -> str:
         """The class that the section gives its arguments, as it is named there: "data.Images"; "" where it names none."""
-        beside = self.above if self.keys and self.keys[-1] in _ARGUMENTS else None
-        for section in (self, beside):
+        own = self.keys[-1] if self.keys else ""
+        beside = self.above if own in _ARGUMENTS else None
+        for section, names in ((self, _CLASS_KEYS), (beside, ("type",) if own == "args" else _CLASS_KEYS)):
             for setting in section.settings if section is not None else ():
-                if setting.keys[-1] in _CLASS_KEYS and isinstance(setting.value, str):
+                if setting.keys[-1] in names and isinstance(setting.value, str):
                     return setting.value
         return ""
 

@@ -31,5 +31,28 @@ def calls_in_sight(source: Source, name: str) -> Calls:
     return [*_calls(source, name), *calls_in_importers(source, name)]
 
 
+def calls_by_derived(source: Source, name: str) -> Calls:
+    """Calls of the constructor of a class by those derived from it, `super().__init__(...)`, in the files that import this one.
+
+    Only by those that a call in sight or a settings file builds; a template's own are left over.
+    """
+    found = []
+    for there, call in calls_in_importers(source, "__init__"):
+        owner = there.enclosing(call, ast.ClassDef)
+        above = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(above, ast.Call) or last_name(above.func) != "super" or not isinstance(owner, ast.ClassDef):
+            continue
+        if any(last_name(base) == name for base in owner.bases) and is_built(source, owner.name):
+            found.append((there, call))
+    return found
+
+
+def is_built(source: Source, name: str) -> bool:
+    """Whether a call in sight builds a class, by its last name, or a settings file has arguments for it."""
+    return bool(calls_in_sight(source, name)) or bool(
+        source.neighbours is not None and source.neighbours.sections_for(name)
+    )
+
+
 def _calls(source: Source, name: str) -> Calls:
     return [(source, call) for call in calls_by_last_name(source).get(name, ())]

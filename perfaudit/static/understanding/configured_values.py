@@ -112,22 +112,26 @@ def _is_given(source: Source, name: str, kinds: tuple[str, ...]) -> bool:
     return any(source.neighbours.project_carries(mark) for mark in marks)
 
 
-def given_by_settings(source: Source, constructor: Function, parameter: ast.arg) -> Default | None:
+def given_by_settings(
+    source: Source, constructor: Function, parameter: ast.arg, asker: Source | None = None
+) -> Default | None:
     """What a parameter is of a class that settings files build (`_target_: data.Images`); None where that cannot be told.
 
-    Calls of the class leave it out, as one does by which a module tries itself out.
+    Calls of the class leave it out, as one does by which a module tries itself out. asker: the file that sees the project,
+    where the class lies in one that is seen alone.
     """
+    asker = asker or source
     owner = class_of(source, constructor)
-    if source.neighbours is None or not owner or not OF_LOADERS.search(parameter.arg):
+    if asker.neighbours is None or not owner or not OF_LOADERS.search(parameter.arg):
         return None
-    sections = source.neighbours.sections_for(owner) or []
-    in_files = source.neighbours.settings(parameter.arg)
-    building = sections_building(source, owner)
+    sections = asker.neighbours.sections_for(owner) or []
+    in_files = asker.neighbours.settings(parameter.arg)
+    building = sections_building(asker, owner)
     if not building or in_files is None or not all(section.is_whole for section in building):
         return None
-    if not any(_may_be_chosen(source, file) for _, file in sections) or source.neighbours.settings_move():
+    if not any(_may_be_chosen(asker, file) for _, file in sections) or asker.neighbours.settings_move():
         return None
-    if any(argument(there, call, parameter.arg) is not ABSENT for there, call in calls_in_sight(source, owner)):
+    if any(argument(there, call, parameter.arg) is not ABSENT for there, call in calls_in_sight(asker, owner)):
         return None
     is_everywhere = all(any(each.keys[-1] == parameter.arg for each in section.settings) for section in building)
     # What else hydra merges into a section of the class names no class, or this one; another class's is inherited at most.
@@ -142,7 +146,7 @@ def given_by_settings(source: Source, constructor: Function, parameter: ast.arg)
         if value is UNKNOWN:
             return None
         found.append((value, f"{source.path}:{parameter.lineno}"))
-    return _unless_given(source, parameter.arg, _common_value(found))
+    return _unless_given(asker, parameter.arg, _common_value(found))
 
 
 def _may_be_chosen(source: Source, file: str) -> bool:

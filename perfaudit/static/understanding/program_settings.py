@@ -7,7 +7,7 @@ import ast
 from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.built_by_settings import is_given_by_settings
-from perfaudit.static.understanding.calls_by_name import calls_in_sight
+from perfaudit.static.understanding.calls_by_name import calls_by_derived, calls_in_sight
 from perfaudit.static.understanding.configured_values import configured_value, given_by_settings
 from perfaudit.static.understanding.defaults import Default, default, default_expression, destination, is_of_options
 from perfaudit.static.understanding.loaders import given_to
@@ -175,6 +175,9 @@ def _handed_in(source: Source, parameter: ast.arg, depth: int) -> Default | None
     written = default_expression(function, parameter)
     calls = calls_in_sight(source, name)
     found = [_value_passed(there, call, parameter.arg, place, written, depth) for there, call in calls]
+    if not calls and function.name == "__init__":
+        derived = calls_by_derived(source, name)
+        found = [_value_passed_on(source, there, call, parameter.arg, place) for there, call in derived]
     values = [item for item in found if item is not None]
     if not values or len(values) < len(found) or any(item.value != values[0].value for item in values):
         return None
@@ -191,6 +194,19 @@ def name_and_place(source: Source, function: Function, parameter: ast.arg) -> tu
     is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
     name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else function.name
     return name, names.index(parameter.arg) if parameter.arg in names else None
+
+
+def _value_passed_on(source: Source, there: Source, call: ast.Call, name: str, place: int | None) -> Default | None:
+    """What the constructor of a derived class hands on of what settings files give it: `super().__init__(images, workers)`."""
+    passed = argument(there, call, name, place)
+    value = constant(there, passed)
+    if value is not UNKNOWN:
+        return Default(value, "")
+    bindings = there.lookup(passed) if isinstance(passed, ast.Name) else []
+    constructor = there.enclosing(call, *FUNCTIONS)
+    if len(bindings) != 1 or not isinstance(bindings[0], ast.arg) or not isinstance(constructor, FUNCTIONS):
+        return None
+    return given_by_settings(there, constructor, bindings[0], source)
 
 
 def _value_passed(

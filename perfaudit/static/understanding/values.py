@@ -74,9 +74,9 @@ def _argument_in_call(source: Source, call: ast.Call, name: str, position: int |
 def dict_items(source: Source, node: ast.expr, following: frozenset[str] = frozenset()) -> dict[str, Argument] | None:
     """The keys of a dict expression with their values, or None where they cannot all be read.
 
-    Follows a name to the one place that binds it in its function or module, with what `kw["x"] = ...`, `kw.update(...)`
-    and `kw.pop("x")` touch as UNKNOWN values (they may depend on a branch). A dict that is handed to anything else may
-    grow: None.
+    Follows a name to the one place that binds it in its function or module, and `self.kw` to the one in its class, with what
+    `kw["x"] = ...`, `kw.update(...)` and `kw.pop("x")` touch as UNKNOWN values (they may depend on a branch). A dict that is
+    handed to anything else may grow: None.
     `following` are the names on the way here: `kw = dict(kw)` cannot be read.
     """
     if isinstance(node, ast.Dict):
@@ -115,7 +115,27 @@ def dict_items(source: Source, node: ast.expr, following: frozenset[str] = froze
         return {key: UNKNOWN for branch in branches if branch for key in branch}
     if isinstance(node, ast.Name):
         return None if node.id in following else _named_dict(source, node, following | {node.id})
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        name = f"self.{node.attr}"
+        return None if name in following else _own_dict(source, node, following | {name})
     return None
+
+
+def _own_dict(source: Source, node: ast.Attribute, following: frozenset[str]) -> dict[str, Argument] | None:
+    """The same of `self.kw`, which a class sets once, to a dict that its file shows and hands to nobody else."""
+    owner = source.enclosing(node, ast.ClassDef)
+    uses = [use for use in source.nodes(ast.Attribute) if use.attr == node.attr]
+    stores = [use for use in uses if not isinstance(use.ctx, ast.Load)]
+    if owner is None or len(stores) != 1 or source.enclosing(stores[0], ast.ClassDef) is not owner:
+        return None
+    value = assigned_value(source, stores[0])
+    items = dict_items(source, value, following) if value is not None else None
+    for use in uses if items is not None else ():
+        added = {} if use is stores[0] else _keys_added(source, use, following)
+        if added is None or items is None:
+            return None
+        items.update(added)
+    return items
 
 
 def _named_dict(source: Source, name: ast.Name, following: frozenset[str]) -> dict[str, Argument] | None:
@@ -137,7 +157,7 @@ def _named_dict(source: Source, name: ast.Name, following: frozenset[str]) -> di
     return items
 
 
-def _keys_added(source: Source, use: ast.Name, following: frozenset[str]) -> dict[str, Argument] | None:
+def _keys_added(source: Source, use: ast.expr, following: frozenset[str]) -> dict[str, Argument] | None:
     """What one use of a dict adds to it: nothing for reading, keys for writing, None when it cannot be told."""
     parent = source.parent(use)
     if isinstance(parent, ast.keyword) and parent.arg is None:

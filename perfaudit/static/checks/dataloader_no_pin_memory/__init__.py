@@ -14,8 +14,10 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_in_memory,
     is_made_anew,
     is_made_by_eval,
+    is_of_base_nobody_builds,
     is_on_device,
     may_be_on_device,
+    repeats_constructor,
 )
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     feeds_no_long_training,
@@ -91,6 +93,8 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     if not is_asked_for_batches(source, call) or stays_on_host(source, call) or _copies_new_tensors_only(source, call):
         return
     if _runs_on_tpu(source) or is_part_of_dataset(source, call) or has_nothing_to_pin(source, call):
+        return
+    if is_of_base_nobody_builds(source, call) or repeats_constructor(source, call):
         return
     if collates_on_device(source, call) or makes_samples_on_device(source, call):  # to pin what lies there raises
         return

@@ -14,9 +14,11 @@ from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_iterable,
     is_made_anew,
     is_made_by_eval,
+    is_of_base_nobody_builds,
     is_on_device,
     keeps_file_open,
     may_be_on_device,
+    repeats_constructor,
     shards_itself,
     writes_to_itself,
 )
@@ -105,6 +107,8 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     if is_on_device(source, call) or collates_on_device(source, call):  # a forked worker cannot use the device
         return
     if makes_samples_on_device(source, call):
+        return
+    if is_of_base_nobody_builds(source, call) or repeats_constructor(source, call):
         return
     if says_why_not(source, call, workers) or is_part_of_dataset(source, call) or has_one_sample(source, call):
         return

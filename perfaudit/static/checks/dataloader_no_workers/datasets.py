@@ -12,6 +12,7 @@ from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import assigned_once, called_function
+from perfaudit.static.understanding.calls_by_name import calls_by_derived, is_built
 from perfaudit.static.understanding.devices import device_text, moves_to_device
 from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.names import dotted_name, last_name
@@ -247,6 +248,9 @@ def _is_handed_in_memory(source: Source, parameter: ast.arg, neighbours: Neighbo
         for there in neighbours.importers_calling(name)
         for call in there.nodes(ast.Call)
         if last_name(call.func) == name
+    ] or [
+        (there, argument(there, call, parameter.arg, place))
+        for there, call in (calls_by_derived(source, name) if function.name == "__init__" else ())
     ]
     return bool(given) and all(
         value is ABSENT or (isinstance(value, ast.expr) and _is_made_in_memory(there, value, neighbours, depth))
@@ -306,6 +310,38 @@ def _is_made_by_torch(source: Source, value: ast.expr) -> bool:
             return name.startswith("torch.") and name.count(".") == 1 and name != "torch.load"
         value = value.func.value
     return False
+
+
+def is_of_base_nobody_builds(source: Source, call: ast.Call) -> bool:
+    """Whether a class of loaders unpacks its own options, `**self.options`, and is not built, nor a class derived from it.
+
+    A template's base class that a project has left behind.
+    """
+    owner = source.enclosing(call, ast.ClassDef)
+    dataset = argument(source, call, "dataset", 0)
+    bindings = source.lookup(dataset) if isinstance(dataset, ast.Name) else []
+    is_handed_in = any(isinstance(binding, ast.arg) for binding in bindings)
+    if not isinstance(owner, ast.ClassDef) or not _unpacks_own(call) or not is_handed_in:
+        return False
+    return not is_built(source, owner.name) and not calls_by_derived(source, owner.name)
+
+
+def repeats_constructor(source: Source, call: ast.Call) -> bool:
+    """Whether a method of a class of loaders builds another one of the options with which its constructor builds this one.
+
+    `DataLoader(sampler=..., **self.options)` beside `super().__init__(sampler=..., **self.options)`, which is told already.
+    """
+    owner, own = source.enclosing(call, ast.ClassDef), _unpacks_own(call)
+    if not own or not isinstance(owner, ast.ClassDef) or last_name(call.func) == "__init__":
+        return False
+    above = [c for c in source.nodes(ast.Call) if last_name(c.func) == "__init__" and _unpacks_own(c) == own]
+    return any(source.enclosing(each, ast.ClassDef) is owner for each in above)
+
+
+def _unpacks_own(call: ast.Call) -> str:
+    """What a call unpacks of its object: "self.options"; "" for nothing."""
+    names = [dotted_name(keyword.value) for keyword in call.keywords if keyword.arg is None]
+    return next((name for name in names if name.startswith("self.")), "")
 
 
 def is_made_by_eval(source: Source, dataset: Argument) -> bool:
