@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.dataloader_no_pin_memory.configured_trainers import is_fed_to_configured_trainer
 from perfaudit.static.checks.dataloader_no_pin_memory.nothing_to_pin import has_nothing_to_pin
 from perfaudit.static.checks.dataloader_no_workers.datasets import (
     is_in_memory,
@@ -43,6 +42,7 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.configured_trainers import is_fed_to_configured_trainer
 from perfaudit.static.understanding.configured_values import configured_argument, is_left_out
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.devices import (

@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.configured_trainers import is_put_on_gpu
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import takes_gpu
 from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.values import UNKNOWN, argument, constant
 
 TRAINERS = (
     *("lightning.Trainer", "lightning.pytorch.Trainer", "lightning.pytorch.trainer.Trainer"),
     *("pytorch_lightning.Trainer", "pytorch_lightning.trainer.Trainer"),
 )
 _EVALUATES = {"test", "validate", "predict"}
-_TRIES_OUT = {"fast_dev_run", "overfit_batches", "barebones"}
+_TRIES_OUT = {"overfit_batches", "barebones"}
 
 
 def fits_on_gpu(source: Source, call: ast.Call) -> bool:
@@ -23,9 +25,22 @@ def fits_on_gpu(source: Source, call: ast.Call) -> bool:
     Not one that tries a model out on a few batches, nor one in a test.
     """
     given = {keyword.arg for keyword in call.keywords}
-    if None in given or _TRIES_OUT & given or call.args or is_test(source, call):
+    if None in given or _TRIES_OUT & given or call.args or is_test(source, call) or _is_dry_run(source, call):
         return False
-    return _fits(source, call) and takes_gpu(source, call)
+    return _fits(source, call) and (takes_gpu(source, call) or _is_told_by_settings(source, call))
+
+
+def _is_dry_run(source: Source, call: ast.Call) -> bool:
+    """Whether a trainer is told to run a few batches only; an option by which somebody may tell it so does not count."""
+    told = argument(source, call, "fast_dev_run")
+    value = constant(source, told) if isinstance(told, ast.expr) else False
+    return bool(value) and value is not UNKNOWN
+
+
+def _is_told_by_settings(source: Source, call: ast.Call) -> bool:
+    """`Trainer(accelerator=cfg.trainer.accelerator)` where all settings files say a GPU, or whatever there is."""
+    told = argument(source, call, "accelerator")
+    return isinstance(told, (ast.Attribute, ast.Subscript)) and is_put_on_gpu(source)
 
 
 def _fits(source: Source, call: ast.Call) -> bool:

@@ -1,4 +1,4 @@
-"""Loaders of Lightning's modules whose trainer gets its device from settings files: `accelerator: gpu`, `gpus: 1`."""
+"""Trainers of Lightning that get their device from settings files, `accelerator: gpu`, `gpus: 1`, and loaders that feed them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ def is_fed_to_configured_trainer(source: Source, call: ast.Call) -> bool:
     function = source.enclosing(call, *FUNCTIONS)
     is_hook = isinstance(function, FUNCTIONS) and bool(_HOOK.match(function.name))
     is_beside = any(last_name(each.func) == "Trainer" for each in source.nodes(ast.Call))
-    return source.neighbours is not None and (is_hook or is_beside) and _trainer_is_on_gpu(source)
+    return (is_hook or is_beside) and is_put_on_gpu(source)
 
 
-def _trainer_is_on_gpu(source: Source) -> bool:
-    assert source.neighbours is not None
+def is_put_on_gpu(source: Source) -> bool:
+    """Whether the settings files of a project put its trainer on a GPU, or where there is one."""
+    if source.neighbours is None:
+        return False
     told = source.neighbours.settings("accelerator") or []
     counted = source.neighbours.settings("gpus") or []
     built = source.neighbours.sections_for("Trainer") or []
