@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from itertools import islice
 
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.names import last_name
 
+MAX_DERIVING = 24  # files that are parsed for the classes that are derived from one
 Calls = list[tuple[Source, ast.Call]]  # each with its file
 
 
@@ -34,17 +36,26 @@ def calls_in_sight(source: Source, name: str) -> Calls:
 def calls_by_derived(source: Source, name: str) -> Calls:
     """Calls of the constructor of a class by those derived from it, `super().__init__(...)`, in the files that import this one.
 
-    Only by those that a call in sight or a settings file builds; a template's own are left over.
+    Only by those that a call in sight or a settings file builds; a template's own are left over. None of a class that many
+    files import, as those of a library.
     """
-    found = []
-    for there, call in calls_in_importers(source, "__init__"):
-        owner = there.enclosing(call, ast.ClassDef)
-        above = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if not isinstance(above, ast.Call) or last_name(above.func) != "super" or not isinstance(owner, ast.ClassDef):
-            continue
-        if any(last_name(base) == name for base in owner.bases) and is_built(source, owner.name):
-            found.append((there, call))
-    return found
+    files = source.neighbours.importers_calling("__init__") if source.neighbours is not None else ()
+    read = list(islice(files, MAX_DERIVING + 1))
+    if len(read) > MAX_DERIVING:
+        return []
+    calls = (each for file in read for each in _calls(file, "__init__"))
+    return [
+        (there, call) for there, call in calls if (kind := _class_derived(there, call, name)) and is_built(source, kind)
+    ]
+
+
+def _class_derived(source: Source, call: ast.Call, name: str) -> str:
+    """The name of the class around `super().__init__(...)`, if it is derived from one of this last name; else ""."""
+    owner = source.enclosing(call, ast.ClassDef)
+    above = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not isinstance(owner, ast.ClassDef) or not isinstance(above, ast.Call) or last_name(above.func) != "super":
+        return ""
+    return owner.name if any(last_name(base) == name for base in owner.bases) else ""
 
 
 def is_built(source: Source, name: str) -> bool:
