@@ -36,9 +36,11 @@ _NO_SETTINGS = frozenset({*_OF_RUNS, "tests", "docs", "doc", "docker", "deploy",
 _NO_SETTINGS_FILE = regex(
     r"(^|/)(docker-compose|mkdocs|environment|conda|codecov|package|tsconfig|_config)[^/]*$", re.IGNORECASE
 )
-_MOVES = regex(
-    r"^\s*#\s*@package(?!\s+_global_)|^\s*-\s+[\w/ ]{1,80}@", re.MULTILINE
-)  # hydra puts such sections elsewhere
+# hydra puts such sections elsewhere: `# @package data`, where the folder is no `data`, and `- speed@data: large`
+_PACKAGE, _AT_PACKAGE = (
+    regex(r"^\s*#\s*@package\b[ \t:]*(.*?)\s*$", re.MULTILINE),
+    regex(r"^\s*-\s+[\w/ ]{1,80}@", re.MULTILINE),
+)
 _FILLED_IN = regex(r"\$\{[^}]*\}")
 
 
@@ -124,7 +126,7 @@ class SettingsFiles:
     def moves_sections(self, path: str) -> bool:
         """Whether some file of hydra's puts sections elsewhere than where they stand."""
         texts = self._texts_of(path) or ()
-        return any(text is not None and "@" in text and _MOVES.search(text) for _, text in texts)
+        return any(text is not None and "@" in text and _moves_sections(file, text) for file, text in texts)
 
     def digest(self, path: str, name: str) -> str:
         """Changes when what a name stands for in the settings files of a project may have; of "" which keys they have on top."""
@@ -170,6 +172,14 @@ class SettingsFiles:
         if is_marked:
             return top if top == folder or (scanned and _is_below(top, scanned)) else ""
         return scanned if self._layout.holds_all(top) or not _is_below(top, scanned) else top
+
+
+def _moves_sections(file: str, text: str) -> bool:
+    """Whether hydra puts sections of a file elsewhere than where its folders say."""
+    group = file.rpartition("/")[0].replace("/", ".")
+    packages = [match[1] for match in _PACKAGE.finditer(text)]
+    stays = all(each in ("_global_", "_group_") or (each and f".{group}".endswith(f".{each}")) for each in packages)
+    return not stays or _AT_PACKAGE.search(text) is not None
 
 
 def _read_all(root: str, names: Sequence[str]) -> list[tuple[str, str | None]] | None:

@@ -152,15 +152,24 @@ def test_files_beside_that_look_alike_and_lack_a_setting(project: Folder) -> Non
     assert lacks(folder)
 
 
-def test_sections_that_hydra_moves(project: Folder) -> None:
-    for text, moves in (
-        ("# @package data\n", True),
-        ("defaults:\n  - speed@data: large\n", True),
-        ("# @package _global_\n", False),
-        ("to: me@home\n", False),
-    ):
-        folder = project(**{"train.py": "", "a.yaml": text})
-        assert bool(settings_of(folder).moves_sections(os.path.realpath(folder / "train.py"))) == moves
+@pytest.mark.parametrize(
+    ("file", "text", "moves"),
+    [
+        ("a.yaml", "# @package data\n", True),
+        ("conf/data/a.yaml", "# @package data\n", False),
+        ("conf/a/data/a.yaml", "# @package a.data\n", False),
+        ("conf/mydata/a.yaml", "# @package data\n", True),
+        ("conf/data/a.yaml", "# @package data.loader\n", True),
+        ("conf/data/a.yaml", "# @package _group_\n", False),
+        ("a.yaml", "defaults:\n  - speed@data: large\n", True),
+        ("a.yaml", "# @package _global_\n", False),
+        ("a.yaml", "# @package _global_.data\n", True),
+        ("a.yaml", "to: me@home\n", False),
+    ],
+)
+def test_sections_that_hydra_moves(project: Folder, file: str, text: str, *, moves: bool) -> None:
+    folder = project(**{"train.py": "", file: text})
+    assert bool(settings_of(folder).moves_sections(os.path.realpath(folder / "train.py"))) == moves
 
 
 def test_digests_change_with_what_a_name_stands_for(project: Folder) -> None:
