@@ -15,6 +15,9 @@ _OFF = regex(rb"(?:False|0|None)(?![\w.(\[])")
 _ON = regex(rb"(?:True|[1-9]\d{0,6})(?![\w.(\[])")
 _ANNOTATION = regex(rb":[ \t]*[\w.]{1,40}(?:\[[\w., |]{0,40}\])?(?:[ \t]*\|[ \t]*\w{1,40}){0,3}[ \t]*=(?!=)[ \t]*")
 _OPTION = regex(rb"[\"']--?([\w-]{1,80})\Z")
+# Before and behind a setting that is handed on as it is: `int(cfg["data"].get("` and `"))`.
+_BEFORE_HANDED = regex(rb"(?:int\(|bool\()?[ \t]*(?:[\w.\[\]\"']*(?:get\([\"']|[.\"']))?")
+_BEHIND_HANDED = regex(rb"[\"'\])} \t\\n]*(?:if\b.{0,80}\belse (?:False|0|None)\b)?[\])} \t\\n]*(?:#.*)?")
 _LONGEST = 120  # bytes that are looked at behind a name
 _QUOTES = (b'"', b"'")
 
@@ -52,6 +55,8 @@ def _kind_given(data: bytes, start: int, end: int) -> str:
     if after[:1] in _QUOTES:
         return _kind_in_text(name, before, after[1:].lstrip(b" \t"))
     behind = after.lstrip(b" \t")
+    if before.endswith(b"def ") and behind[:1] == b"(":  # a property
+        return SOME
     if behind[:1] == b"=" and behind[:2] != b"==":
         return _kind_of_value(name, behind[1:])
     if behind[1:2] == b"=" and behind[:1] in (b"+", b"-", b"*", b"|", b":"):
@@ -82,6 +87,7 @@ def _kind_in_text(name: bytes, before: bytes, behind: bytes) -> str:
 
 def _kind_of_value(name: bytes, text: bytes) -> str:
     value = text.lstrip(b" \t")
-    if name in value.partition(b"\n")[0].partition(b",")[0]:  # handed on: `num_workers=cfg.num_workers`
-        return ""
+    before, is_named, behind = value.partition(b"\n")[0].partition(b",")[0].partition(name)
+    if is_named:  # `num_workers=cfg.num_workers` hands it on, `num_workers=cfg.num_workers or 4` does not
+        return "" if _BEFORE_HANDED.fullmatch(before) and _BEHIND_HANDED.fullmatch(behind) else SOME
     return OFF if _OFF.match(value) else ON if _ON.match(value) else SOME
