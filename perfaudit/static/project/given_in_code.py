@@ -79,6 +79,8 @@ def _kind_in_text(name: bytes, before: bytes, behind: bytes) -> str:
         return _kind_of_value(name, behind[1:])
     if behind[:1] == b"]":
         set_to = behind[1:].lstrip(b" \t")
+        if set_to[1:2] == b"=" and set_to[:1] in (b"+", b"-", b"*", b"|"):
+            return SOME
         return _kind_of_value(name, set_to[1:]) if set_to[:1] == b"=" and set_to[:2] != b"==" else ""
     if around.endswith((b"get(", b"[")) or behind.startswith((b"in ", b"not in ")):
         return SOME if around.endswith(b"[") else ""  # `["num_workers", 8]`
@@ -87,7 +89,7 @@ def _kind_in_text(name: bytes, before: bytes, behind: bytes) -> str:
 
 def _kind_of_value(name: bytes, text: bytes) -> str:
     value = text.lstrip(b" \t")
-    before, is_named, behind = value.partition(b"\n")[0].partition(b",")[0].partition(name)
+    before, is_named, behind = value.partition(b"\n")[0].rstrip().partition(b",")[0].partition(name)
     if is_named:  # `num_workers=cfg.num_workers` hands it on, `num_workers=cfg.num_workers or 4` does not
         return "" if _BEFORE_HANDED.fullmatch(before) and _BEHIND_HANDED.fullmatch(behind) else SOME
     return OFF if _OFF.match(value) else ON if _ON.match(value) else SOME
