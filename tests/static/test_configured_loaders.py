@@ -185,6 +185,38 @@ def test_what_a_command_line_gives_is_no_configuration(project: Folder) -> None:
     assert findings_in(folder, "train.py", "PA101") == []
 
 
+OPTION = (
+    'import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument("--num_workers", type=int, default=0)\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "is_told"),
+    [
+        ({}, True),
+        ({"a.yaml": "num_workers: 0\n"}, True),
+        ({"a.yaml": "batch_size: 8\n"}, True),
+        ({"a.yaml": "num_workers: 4\n"}, False),
+        ({"a.yaml": "num_workers: ${workers}\n"}, False),
+        ({"sweep.yaml": "parameters:\n  num_workers:\n    values: [2, 4]\n"}, False),
+    ],
+)
+def test_a_default_of_code_that_files_may_replace(project: Folder, files: dict[str, str], *, is_told: bool) -> None:
+    text = script("args.num_workers", before=OPTION)
+    text = text.replace("    with open", "    args = parser.parse_args()\n    with open")
+    text = text.replace("    loader =", "    vars(args).update(config)\n    loader =")
+    folder = project(**{"train.py": text, **files})
+    assert len(findings_in(folder, "train.py", "PA101")) == is_told
+
+
+def test_a_module_of_which_the_command_line_of_lightning_makes_one(project: Folder) -> None:
+    program = "from lightning.pytorch.cli import LightningCLI\nfrom data import Images\nLightningCLI(Net, Images)\n"
+    tried = f"{LIGHTNING}\nif __name__ == '__main__':\n    Images('x')\n"
+    for workers, is_told in ((0, True), (8, False)):
+        files = {"data.py": tried, "main.py": program, "config.yaml": f"data:\n  root: x\n  num_workers: {workers}\n"}
+        assert len(findings_in(project(**files), "data.py", "PA101")) == is_told
+
+
 NODE = "from yacs.config import CfgNode as CN\n\n_C = CN()\n_C.DATA = CN()\n_C.DATA.WORKERS = 0\ncfg = _C\n"
 
 

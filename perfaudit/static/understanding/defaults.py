@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple, record
 from perfaudit.static.call_index import shape_of
+from perfaudit.static.project.settings_text import UNREAD
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.built_by_settings import is_given_by_settings
+from perfaudit.static.understanding.built_by_settings import OF_LOADERS, is_given_by_settings
 from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.demonstrations import is_main_guard, is_test
 from perfaudit.static.understanding.members import attributes
@@ -68,12 +69,28 @@ def default(source: Source, node: Argument, depth: int = 4) -> Default | None:
 
 
 def default_in_sight(source: Source, node: Argument) -> Default | None:
-    """The same, or what the other files of the program say where this one says nothing."""
-    if (found := default(source, node)) is not None:
-        return found
-    from perfaudit.static.understanding.program_settings import default_in_program  # most files say it themselves
+    """The same, or what the other files of the program say where this one says nothing.
 
-    return default_in_program(source, node)
+    None where settings files of the project give a setting of loaders another value: what reads them may hand it on.
+    """
+    found = default(source, node)
+    if found is None:
+        from perfaudit.static.understanding.program_settings import default_in_program  # most files say it themselves
+
+        found = default_in_program(source, node)
+    return None if found is not None and not found.place and _is_another_in_files(source, node, found.value) else found
+
+
+def _is_another_in_files(source: Source, node: Argument, value: object) -> bool:
+    """Whether settings files of the project give the setting that an expression reads, by its last name, another value."""
+    while isinstance(node, ast.Call) and last_name(node.func) == "int" and node.args:
+        node = node.args[0]
+    name = last_name(node) if isinstance(node, ast.expr) else ""
+    if source.neighbours is None or not OF_LOADERS.search(name):
+        return False
+    # A file that cannot be read would have all settings.
+    said = [each.setting for each in source.neighbours.settings(name) or ()]
+    return any(each.value != value if each.value is not UNREAD else bool(each.keys) for each in said)
 
 
 def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None:
