@@ -17,6 +17,7 @@ from perfaudit.static import discover
 from perfaudit.static.project.layout import TOPS, Layout
 from perfaudit.static.project.settings_text import (
     JSON,
+    OTHERS,
     SUFFIXES,
     UNREAD,
     YAML,
@@ -158,7 +159,11 @@ class SettingsFiles:
         """
         root = self._root(path)
         if root not in self._texts:
-            names = discover.files_below(Path(root), SUFFIXES, MAX_FOLDERS, MAX_ENTRIES, _NO_SETTINGS) if root else None
+            names = (
+                discover.files_below(Path(root), (*SUFFIXES, *OTHERS), MAX_FOLDERS, MAX_ENTRIES, _NO_SETTINGS)
+                if root
+                else None
+            )
             self._texts[root] = None if names is None or len(names) > MAX_FILES else _read_all(root, names)
         return self._texts[root]
 
@@ -194,13 +199,13 @@ def _read_all(root: str, names: Sequence[str]) -> list[tuple[str, str | None]] |
             data = b"" if os.path.islink(path) else read_bytes(path, MAX_BYTES)
             text = None if not data or b"\0" in data else data.decode("utf-8-sig")
         except TooLarge:
-            if name.lower().endswith(JSON):
+            if name.lower().endswith((*JSON, *OTHERS)):
                 continue
             data, text = b"", None
         except (OSError, UnicodeDecodeError):
             data, text = b"", None
         is_empty = not data and text is None and not os.path.islink(path) and os.path.getsize(path) == 0
-        if not is_empty:
+        if not is_empty and not (text is None and name.endswith(OTHERS)):
             found.append((name, text))
         room -= len(data)
     return found if room >= 0 else None
@@ -212,6 +217,9 @@ def _set_in(file: str, text: str | None, name: str) -> Iterator[Found]:
         yield Found(Setting((), UNREAD, 0), file)
         return
     if name not in text:
+        return
+    if file.endswith(OTHERS):
+        yield Found(Setting((), UNREAD, 0), file)
         return
     sections = sections_of(text, _suffix(file))
     if sections is None:

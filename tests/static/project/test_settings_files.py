@@ -183,3 +183,15 @@ def test_digests_change_with_what_a_name_stands_for(project: Folder) -> None:
     assert digest() == before
     (folder / "b.yaml").write_text(SAYS)
     assert digest() != before
+
+
+def test_kinds_that_are_not_read_have_a_setting_that_they_name(project: Folder) -> None:
+    said = {
+        "a.jsonnet": "{num_workers: 0}",
+        "b.ini": "[data]\nnum_workers = 0\n",
+        "c.yaml.j2": "num_workers: {{ n }}\n",
+    }
+    folder = project(**{"train.py": "import torch\n", **said, "d.conf": "workers = 0\n", "e.yaml": SAYS})
+    (folder / "desktop.ini").write_text("num_workers", encoding="utf-16")
+    assert unread(folder) == ["a.jsonnet", "b.ini", "c.yaml.j2"]
+    assert places(folder)[-1:] == ["e.yaml:1"]
