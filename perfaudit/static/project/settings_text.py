@@ -16,8 +16,21 @@ from perfaudit.records import NamedTuple, field, record
 
 YAML, JSON, TOML = (".yaml", ".yml"), (".json",), (".toml",)
 SUFFIXES = (*YAML, *JSON, *TOML, ".YAML", ".YML", ".JSON")
-# Kinds that are not read: a setting that such a file names may be anything.
-OTHERS = (".jsonnet", ".libsonnet", ".json5", ".jsonc", ".hjson", ".ini", ".conf", ".gin", ".j2")
+# Kinds that are not read: a setting that such a file names may be anything, as by `python train.py data.num_workers=8`.
+OTHERS = (
+    ".jsonnet",
+    ".libsonnet",
+    ".json5",
+    ".jsonc",
+    ".hjson",
+    ".ini",
+    ".conf",
+    ".gin",
+    ".j2",
+    ".sh",
+    ".slurm",
+    ".sbatch",
+)
 
 _CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
 # The section beside `class_path`, `target` or, for the last, `type` with what the class is given.
