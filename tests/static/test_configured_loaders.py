@@ -245,6 +245,14 @@ def test_the_node_of_a_configuration(project: Folder, node: str, files: dict[str
     assert all("which is 0 by `config.py:5`" in f.message or "a.yaml:2" in f.message for f in found)
 
 
+def test_the_file_of_a_node_is_named_with_its_folder(project: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = script("cfg.DATA.WORKERS", before="from config.defaults import cfg")
+    folder = project(**{"train.py": text, "config/__init__.py": "", "config/defaults.py": NODE})
+    monkeypatch.chdir(folder)
+    (found,) = findings_in(folder, "train.py", "PA101")
+    assert "which is 0 by `config/defaults.py:5`" in found.message
+
+
 LIGHTNING = """
 from torch.utils.data import DataLoader
 from lightning import LightningDataModule

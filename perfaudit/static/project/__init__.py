@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfaudit.reading import digest, read_bytes
+from perfaudit.static import discover
 from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
 from perfaudit.static.project.asked import Asked
 from perfaudit.static.project.file_facts import FileFacts
@@ -130,7 +131,9 @@ class Project:
             seen = self.glance(path)
             try:
                 small = seen is not None and seen.size <= MAX_NEIGHBOUR_BYTES
-                self._sources[path] = read_source(Path(path), os.path.basename(path)) if small else None
+                self._sources[path] = found = read_source(Path(path), os.path.basename(path)) if small else None
+                if found is not None:
+                    found.reported_as = discover.shown_path(Path(path))
             except (Unreadable, RecursionError, MemoryError):
                 self._sources[path] = None
             for oldest in list(self._sources)[:-MAX_SOURCES]:

@@ -38,13 +38,14 @@ class Source(Imports):
 
     It is built in layers, each of which asks only those below it: `Tree`, `Places`, `Variables`, `Imports`, and the calls here.
 
-    path: as it is reported, relative to the working directory, with '/'. neighbours: what the other files of the
-    project say; without it every name of theirs is unknown.
+    path: as it is reported, relative to the working directory, with '/'; of a neighbour its name alone, and `reported_as` is
+    what path would be. neighbours: what the other files of the project say; without it every name of theirs is unknown.
     Raises Unreadable when the text does not parse.
     """
 
     def __init__(self, path: str, text: str, neighbours: Neighbours | None = None) -> None:
         super().__init__(path, text, neighbours)
+        self.reported_as = path
         self._mentioned: dict[str, bool] = {}  # by word, which some ask for at every node
         self._called: dict[str, list[ast.Call]] = {}  # by documented name, which several checks ask for
 

@@ -145,8 +145,14 @@ def given_by_settings(
         value = constant(source, written) if written is not None else UNKNOWN
         if value is UNKNOWN:
             return None
-        found.append((value, f"{source.path}:{parameter.lineno}"))
+        found.append((value, _place(source, parameter.lineno)))
     return _unless_given(asker, parameter.arg, _common_value(found))
+
+
+def _place(source: Source, line: int) -> str:
+    """File and line of code, for messages; of a notebook, where cells are counted, the file alone."""
+    shown = source.reported_as.replace("`", "")
+    return shown if shown.endswith(".ipynb") else f"{shown}:{line}"
 
 
 def _may_be_chosen(source: Source, file: str) -> bool:
@@ -275,7 +281,7 @@ def _nodes_set(source: Source, keys: tuple[str, ...]) -> list[tuple[object, str]
             written = constant(there, value) if value is not None and _fits(keys, path) else UNKNOWN
             if written is UNKNOWN or not _is_node(there, store):
                 return None
-            found.append((written, f"{there.path}:{store.lineno}"))
+            found.append((written, _place(there, store.lineno)))
     return found
 
 
