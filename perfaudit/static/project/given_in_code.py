@@ -17,7 +17,7 @@ _ANNOTATION = regex(rb":[ \t]*[\w.]{1,40}(?:\[[\w., |]{0,40}\])?(?:[ \t]*\|[ \t]
 _OPTION = regex(rb"[\"']--?([\w-]{1,80})\Z")
 # Before and behind a setting that is handed on as it is: `int(cfg["data"].get("` and `"))`.
 _BEFORE_HANDED = regex(rb"(?:int\(|bool\()?[ \t]*(?:[\w.\[\]\"']*(?:get\([\"']|[.\"']))?")
-_BEHIND_HANDED = regex(rb"[\"'\])} \t\\n]*(?:if\b.{0,80}\belse (?:False|0|None)\b)?[\])} \t\\n]*(?:#.*)?")
+_BEHIND_HANDED = regex(rb"[\"'\])} \t\\]*(?:if\b.{0,80}\belse (?:False|0|None)\b)?[\])} \t\\]*(?:#.*)?")
 _LONGEST = 120  # bytes that are looked at behind a name
 _QUOTES = (b'"', b"'")
 
@@ -41,9 +41,8 @@ def marks_of_given(data: bytes) -> set[str]:
             end += 1
         kind = _kind_given(data, start, end)
         if kind and end - start <= _LONGEST:
-            whole = _OPTION.search(
-                data[max(0, start - _LONGEST) : end]
-            )  # `--num-workers`, which is kept as `num_workers`
+            # An option `--num-workers` is kept as `num_workers`.
+            whole = _OPTION.search(data[max(0, start - _LONGEST) : end])
             name = whole[1].replace(b"-", b"_") if whole and data[end : end + 1] in _QUOTES else data[start:end]
             marks.add(gives(name.decode(), kind))
     return marks

@@ -37,11 +37,10 @@ _NO_SETTINGS = frozenset({*_OF_RUNS, "tests", "docs", "doc", "docker", "deploy",
 _NO_SETTINGS_FILE = regex(
     r"(^|/)(docker-compose|mkdocs|environment|conda|codecov|package|tsconfig|_config)[^/]*$", re.IGNORECASE
 )
-# hydra puts such sections elsewhere: `# @package data`, where the folder is no `data`, and `- speed@data: large`
-_PACKAGE, _AT_PACKAGE = (
-    regex(r"^\s*#\s*@package\b[ \t:]*(.*?)\s*$", re.MULTILINE),
-    regex(r"^\s*-\s+[\w/ ]{1,80}@", re.MULTILINE),
-)
+# hydra puts such sections elsewhere: `# @package data`, where the folder is no `data`, and `- speed@data: large`. Blanks are read
+# within a line: a file may hold a hundred thousand empty ones.
+_PACKAGE = regex(r"^[ \t]*#[ \t]*@package\b[ \t:]*(\S*)", re.MULTILINE)
+_AT_PACKAGE = regex(r"^[ \t]*-[ \t]+[\w/ ]{1,80}@", re.MULTILINE)
 _FILLED_IN = regex(r"\$\{[^}]*\}")
 
 
@@ -79,7 +78,7 @@ class SettingsFiles:
         self._digests: dict[tuple[str, str], str] = {}
 
     def settings(self, path: str, name: str) -> list[Found] | None:
-        """What the settings files of the project of a file set under a name; None where it has too many of them.
+        """What the settings files of the project of a file set under a name; None where they are too many, or not all in sight.
 
         A file that has the name and does not clearly set it, and one that cannot be read, has it UNREAD.
         """
@@ -141,9 +140,8 @@ class SettingsFiles:
                 for file, text in texts
                 if text is None or (name and name in text)
             ]
-            self._digests[key] = digest(repr((keys, parts, [file for file, _ in texts])).encode("utf-8", "replace"))[
-                :32
-            ]
+            names = [file for file, _ in texts]
+            self._digests[key] = digest(repr((keys, parts, names)).encode("utf-8", "replace"))[:32]
         return self._digests[key]
 
     def _keys_on_top(self, path: str, file: str, text: str | None) -> frozenset[str]:
@@ -159,11 +157,8 @@ class SettingsFiles:
         """
         root = self._root(path)
         if root not in self._texts:
-            names = (
-                discover.files_below(Path(root), (*SUFFIXES, *OTHERS), MAX_FOLDERS, MAX_ENTRIES, _NO_SETTINGS)
-                if root
-                else None
-            )
+            kinds = (*SUFFIXES, *OTHERS)
+            names = discover.files_below(Path(root), kinds, MAX_FOLDERS, MAX_ENTRIES, _NO_SETTINGS) if root else None
             self._texts[root] = None if names is None or len(names) > MAX_FILES else _read_all(root, names)
         return self._texts[root]
 
@@ -188,27 +183,32 @@ def _moves_sections(file: str, text: str) -> bool:
 
 
 def _read_all(root: str, names: Sequence[str]) -> list[tuple[str, str | None]] | None:
-    """The texts of files, None for one that cannot be read; None for all where they are too large together."""
+    """The texts of files, None for one that cannot be read; None for all where they are too large together.
+
+    Without JSON that is too large, which holds results, and what is no settings file by its name.
+    """
     found: list[tuple[str, str | None]] = []
     room = MAX_ALL_BYTES
     for name in names:
         if _NO_SETTINGS_FILE.search(name):
             continue
         path = os.path.join(root, name)
+        text = None
         try:
-            data = b"" if os.path.islink(path) else read_bytes(path, MAX_BYTES)
-            text = None if not data or b"\0" in data else data.decode("utf-8-sig")
+            if not os.path.islink(path):
+                data = read_bytes(path, MAX_BYTES)
+                room -= len(data)
+                text = None if b"\0" in data else data.decode("utf-8-sig")
         except TooLarge:
-            if name.lower().endswith((*JSON, *OTHERS)):
+            if name.lower().endswith(JSON):
                 continue
-            data, text = b"", None
         except (OSError, UnicodeDecodeError):
-            data, text = b"", None
-        is_empty = not data and text is None and not os.path.islink(path) and os.path.getsize(path) == 0
-        if not is_empty and not (text is None and name.endswith(OTHERS)):
+            text = None
+        if room < 0:
+            return None
+        if text is not None or not name.endswith(OTHERS):
             found.append((name, text))
-        room -= len(data)
-    return found if room >= 0 else None
+    return found
 
 
 def _set_in(file: str, text: str | None, name: str) -> Iterator[Found]:

@@ -18,26 +18,15 @@ YAML, JSON, TOML = (".yaml", ".yml"), (".json",), (".toml",)
 SUFFIXES = (*YAML, *JSON, *TOML, ".YAML", ".YML", ".JSON")
 # Kinds that are not read: a setting that such a file names may be anything, as by `python train.py data.num_workers=8`.
 OTHERS = (
-    ".jsonnet",
-    ".libsonnet",
-    ".json5",
-    ".jsonc",
-    ".hjson",
-    ".ini",
-    ".conf",
-    ".gin",
-    ".j2",
-    ".sh",
-    ".slurm",
-    ".sbatch",
+    *(".jsonnet", ".libsonnet", ".json5", ".jsonc", ".hjson", ".ini", ".conf", ".gin", ".j2"),
+    *(".sh", ".slurm", ".sbatch"),
 )
 
 _CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
 # The section beside `class_path`, `target` or, for the last, `type` with what the class is given.
 _ARGUMENTS = ("init_args", "params", "args")
-_CLASS_BELOW_FILLED_IN = regex(
-    r"\$\{[\w.]+\}[\w.]*\.[A-Za-z_]\w*"
-)  # `${paths.package}.data.Images`: its last name is known
+# `${paths.package}.data.Images`: its last name is known.
+_CLASS_BELOW_FILLED_IN = regex(r"\$\{[\w.]+\}[\w.]*\.[A-Za-z_]\w*")
 _WORDS: dict[str, object] = {  # as YAML 1.1 has them, which PyYAML reads
     **dict.fromkeys(("true", "yes", "on"), True),
     **dict.fromkeys(("false", "no", "off"), False),

@@ -1,4 +1,4 @@
-"""Whether settings files build a class, and give its constructor what they like: hydra's `_target_: data.Images` and its like."""
+"""Whether settings files build a class of the project (`_target_: data.Images`), and which of these files hydra chooses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ast
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
+from perfaudit.static.project.settings_text import YAML
 from perfaudit.static.source import Function, Source
 
 if TYPE_CHECKING:
     from perfaudit.static.project.settings_text import Section
 
 OF_LOADERS = regex(r"worker|thread|pin_mem|WORKER|THREAD|PIN_MEM")  # names of which marks tell what else sets them
+_CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
 
 
 def is_given_by_settings(source: Source, constructor: Function, name: str) -> bool:
@@ -38,3 +40,31 @@ def class_of(source: Source, constructor: Function) -> str:
     """The name of the class around a method, "" where there is none."""
     owner = source.parent(constructor)
     return owner.name if isinstance(owner, ast.ClassDef) else ""
+
+
+def may_be_chosen(source: Source, file: str) -> bool:
+    """Whether a settings file is one of hydra's that some list of defaults chooses of its group, or of no such group.
+
+    A template's own data, which the lists of a project no longer name, is left over.
+    """
+    chosen = chosen_of_group(source, file.rpartition("/")[0].rpartition("/")[2])
+    return not chosen or None in chosen or stem_of(file) in chosen
+
+
+def chosen_of_group(source: Source, group: str) -> set[str | None]:
+    """Which files of a folder lists of defaults choose (`- data: images.yaml`), without endings; None for one out of sight."""
+    if not group or source.neighbours is None:
+        return set()
+    chosen = [
+        found.setting.value
+        for key in (group, *(each.format(group) for each in _CHOICES))
+        for found in source.neighbours.settings(key) or ()
+        if found.setting.keys[-2:] == ("defaults", key)
+    ]
+    return {stem_of(each) if isinstance(each, str) else None for each in chosen}
+
+
+def stem_of(file: str) -> str:
+    """The last name of a path without the ending of YAML."""
+    name = file.rpartition("/")[2]
+    return next((name.removesuffix(each) for each in YAML if name.endswith(each)), name)

@@ -8,7 +8,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.project.settings_files import Found
 from perfaudit.static.project.settings_text import UNREAD
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.configured_values import chosen_of_group, stem_of
+from perfaudit.static.understanding.built_by_settings import chosen_of_group, stem_of
 from perfaudit.static.understanding.names import last_name
 
 _HOOK = regex(r"(train|val|test|predict)_dataloader$")

@@ -1,8 +1,8 @@
 """What a setting of loaders is by the configuration of a program: `cfg.data.num_workers`, which its YAML sets to 0.
 
-What files of settings say, and what code gives the nodes of a configuration, holds where all of it says the same; where the file
-names some of these files, these count alone. A command line that declares the setting, or code that sets it in any other way,
-leaves it unknown.
+What settings files say, and what code gives the nodes of a configuration, holds where all of it says the same. A file that an
+option of the command line names by default counts alone. A command line that declares the setting, and code that gives it another
+value, leave it unknown. docs/scan.md lists the conditions.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from perfaudit.expressions import regex
 from perfaudit.static.project.given_in_code import OFF, ON, SOME, gives
 from perfaudit.static.project.loader_marks import declares, sets
-from perfaudit.static.project.settings_text import SUFFIXES, UNREAD, YAML
+from perfaudit.static.project.settings_text import SUFFIXES, UNREAD
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.built_by_settings import OF_LOADERS, class_of, sections_building
+from perfaudit.static.understanding.built_by_settings import OF_LOADERS, class_of, may_be_chosen, sections_building
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.defaults import Default, default_expression
 from perfaudit.static.understanding.members import attributes
@@ -27,9 +27,8 @@ from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, ass
 if TYPE_CHECKING:
     from perfaudit.static.project.settings_files import Found
 
+# Options that name the configuration of a training, and what the configuration of something else is called.
 _CONFIGURATION, _OTHERWISE = regex(r"(?i)conf|cfg|yaml|opt|param|setting"), regex(r"(?i)test|eval|val|infer|demo|pred")
-# What a command line gives may be declared out of sight: `args = p.parse_args()`, `opt = options.get()`.
-_PARSES, _OF_COMMAND_LINE = regex(r"parse_(known_)?args"), regex(r"(^|_)(args?|opts?|options?|flags)$")
 UNLESS = "another configuration says otherwise"
 _SETTINGS = regex(
     r"(^|_)(args?|opts?|options?|hparams|hps|hyp|cfgs?|conf|configs?|configuration|params|parameters|flags|settings?|yaml)$",
@@ -43,17 +42,20 @@ _READERS = frozenset(
     | {"configargparse", "commentjson", "easydict", "munch"}
 )
 _FRAMEWORKS = frozenset({"detectron2", "mmcv", "mmengine", "fvcore", "maskrcnn_benchmark", "configparser"})
-_CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
 _READS = ("load", "safe_load", "full_load", "load_config", "load_yaml", "read_yaml", "get_config", "create")
 
 
 def configured_value(source: Source, node: ast.expr) -> Default | None:
     """What an expression is that takes a setting of loaders from a configuration; None where that cannot be told."""
     found = _by_keys(source, _keys(source, node))
-    if isinstance(node, ast.Call) and len(node.args) > 1 and found is not None:
-        return (
-            found if constant(source, node.args[1]) == found.value else None
-        )  # `cfg.get("workers", 1)`: files may lack it
+    has_default = isinstance(node, ast.Call) and len(node.args) > 1  # `cfg.get("workers", 1)`, where a file may lack it
+    if (
+        has_default
+        and isinstance(node, ast.Call)
+        and found is not None
+        and constant(source, node.args[1]) != found.value
+    ):
+        return None
     return found
 
 
@@ -129,7 +131,7 @@ def given_by_settings(
     building = sections_building(asker, owner)
     if not building or in_files is None or not all(section.is_whole for section in building):
         return None
-    if not any(_may_be_chosen(asker, file) for _, file in sections) or asker.neighbours.settings_move():
+    if not any(may_be_chosen(asker, file) for _, file in sections) or asker.neighbours.settings_move():
         return None
     if any(argument(there, call, parameter.arg) is not ABSENT for there, call in calls_in_sight(asker, owner)):
         return None
@@ -153,34 +155,6 @@ def _place(source: Source, line: int) -> str:
     """File and line of code, for messages; of a notebook, where cells are counted, the file alone."""
     shown = source.reported_as.replace("`", "")
     return shown if shown.endswith(".ipynb") else f"{shown}:{line}"
-
-
-def _may_be_chosen(source: Source, file: str) -> bool:
-    """Whether a settings file is one of hydra's that some list of defaults chooses of its group, or of no such group.
-
-    A template's own data, which the lists of a project no longer name, is left over.
-    """
-    chosen = chosen_of_group(source, file.rpartition("/")[0].rpartition("/")[2])
-    return not chosen or None in chosen or stem_of(file) in chosen
-
-
-def chosen_of_group(source: Source, group: str) -> set[str | None]:
-    """Which files of a folder lists of defaults choose (`- data: images.yaml`), without endings; None for one out of sight."""
-    if not group or source.neighbours is None:
-        return set()
-    chosen = [
-        found.setting.value
-        for key in (group, *(each.format(group) for each in _CHOICES))
-        for found in source.neighbours.settings(key) or ()
-        if found.setting.keys[-2:] == ("defaults", key)
-    ]
-    return {stem_of(each) if isinstance(each, str) else None for each in chosen}
-
-
-def stem_of(file: str) -> str:
-    """The last name of a path without the ending of YAML."""
-    name = file.rpartition("/")[2]
-    return next((name.removesuffix(each) for each in YAML if name.endswith(each)), name)
 
 
 def _common_value(found: list[tuple[object, str]]) -> Default | None:
@@ -209,9 +183,8 @@ def _keys(source: Source, node: ast.expr, depth: int = 3) -> tuple[str, ...]:
     if value is not None and depth and (before := _keys(source, value, depth - 1)):
         return (*before, *parts)
     made = [assigned_value(source, binding) for binding in bindings]
-    if any(
-        isinstance(each, ast.Call) and last_name(each.func).startswith("parse") for each in made
-    ):  # of a command line
+    parsed = (each for each in made if isinstance(each, ast.Call) and last_name(each.func).startswith("parse"))
+    if any(parsed):  # of a command line, which may be declared out of sight
         return ()
     names = [node.id, *parts]
     whole = names[: 2 if node.id == "self" else 1]
@@ -239,9 +212,9 @@ def _path(found: Found) -> tuple[str, ...]:
 
 
 def _named_in(source: Source, found: list[Found]) -> list[Found]:
-    """Those settings of the one file that the text takes by default: `add_argument("--config", default="configs/train.yaml")`.
+    """Those settings of the one file that an option is by default: `add_argument("--config", default="configs/train.yaml")`.
 
-    None where the text names several, or one in any other way: it may be one that is written, or for an evaluation.
+    Empty where the text names several files, or one in any other way: it may be one that is written, or for an evaluation.
     """
     named = [
         node for node in source.nodes(ast.Constant) if isinstance(node.value, str) and node.value.endswith(SUFFIXES)

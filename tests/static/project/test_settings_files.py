@@ -152,6 +152,12 @@ def test_files_beside_that_look_alike_and_lack_a_setting(project: Folder) -> Non
     assert lacks(folder)
 
 
+def test_empty_lines_are_not_gone_through_again_and_again(project: Folder) -> None:
+    """From each to the end would be ten billion of them."""
+    folder = project(**{"train.py": "", "a.yaml": "a: 1@2\n" + "\n" * 200_000 + "b: 1\n"})
+    assert not settings_of(folder).moves_sections(os.path.realpath(folder / "train.py"))
+
+
 @pytest.mark.parametrize(
     ("file", "text", "moves"),
     [
