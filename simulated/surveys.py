@@ -14,7 +14,10 @@ from perfaudit.tune.profile import Profile
 
 USUAL = Facts(
     device=Device(type="cpu", name="cpu", driver="", capability=None, room=None, phases_by_waiting=False),
-    host=Host(torch="2.13.0", threads=1, cores=2, physical_cores=2, cxx="/usr/bin/g++"),
+    host=Host(
+        torch="2.13.0", threads=1, cores=2, physical_cores=2, cxx="/usr/bin/g++",
+        glibc=False, keeps_memory=False, memory_variable="",
+    ),
     flags={
         "cudnn.enabled": True,
         "cudnn.benchmark": False,

@@ -48,6 +48,7 @@ IN_WORDS = {
     12: "twelve",
     16: "sixteen",
     18: "eighteen",
+    19: "nineteen",
 }
 NUMBER = re.compile(rf"\d(?:[\d,.]*\d)?|\b(?:{'|'.join(IN_WORDS.values())})\b", re.IGNORECASE)
 

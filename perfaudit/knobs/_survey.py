@@ -11,11 +11,15 @@ from perfaudit.measure.facts import Facts
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """It grows by being replaced. profile: seconds of a step by phase, {} before it was timed; findings: of a scan, () before."""
+    """It grows by being replaced. profile: seconds of a step by phase, {} before it was timed; findings: of a scan, () before.
+
+    page_faults: of a step, see `target.freed_memory`; None before it was timed.
+    """
 
     facts: Facts
     profile: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    page_faults: float | None = None
 
     @property
     def step_seconds(self) -> float:

@@ -12,7 +12,7 @@ from perfaudit.target.blocks import Repeated
 from perfaudit.target.flags import Flags
 from perfaudit.training.held_names import Held
 
-VERSION = 3  # of the JSON
+VERSION = 4  # of the JSON
 
 
 class CallSite(NamedTuple):
@@ -46,7 +46,8 @@ class Device:
 class Host:
     """The process that runs the training. torch: its version. threads: of an operator. cores: that it may use.
 
-    cxx: the C++ compiler that torch.compile would use for the CPU, None without one.
+    cxx: the C++ compiler that torch.compile would use for the CPU, None without one. glibc: memory is taken from it.
+    keeps_memory: it was told to keep what is freed. memory_variable: of the environment, that says how; "" for none.
     """
 
     torch: str
@@ -54,6 +55,9 @@ class Host:
     cores: int
     physical_cores: int
     cxx: str | None
+    glibc: bool
+    keeps_memory: bool
+    memory_variable: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from perfaudit.measure.facts import (
     Script,
     Trainer,
 )
+from perfaudit.target import freed_memory
 from perfaudit.target.accelerator import Accelerator, accelerator_of
 from perfaudit.target.blocks import repeated_blocks
 from perfaudit.target.flags import flags
@@ -125,6 +126,9 @@ def _host() -> Host:
         cores=usable_cores(),
         physical_cores=physical_cores(),
         cxx=_cxx(),
+        glibc=freed_memory.is_glibc(),
+        keeps_memory=freed_memory.keeps_memory(),
+        memory_variable=freed_memory.variable_set(),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Sequence
 
 from perfaudit.findings import Edit, Span
 from perfaudit.static import edit
@@ -44,6 +45,24 @@ def set_at_start(source: Source, statement_text: str) -> Edits | None:
     if placed is None or (imports and _sets_environment_first(source)):
         return None
     return (*imports, *placed)
+
+
+def run_at_start(source: Source, lines: Sequence[str], *dotted: str) -> Edits | None:
+    """Put a statement of several lines behind the imports at the start of the file, with the imports that it takes.
+
+    lines: with `{}` in the place of each of these names, which are written as the file imports them. None where a line of the
+    file would have to be parted for it.
+    """
+    written, imports, names = list[str](), list[Edit](), list[str]()
+    for name in dotted:
+        as_imported, needed = edit.name_for(source, name)
+        written.append(as_imported)
+        imports += needed
+        names += [] if needed else [as_imported.partition(".")[0]]
+    placed = behind_imports(source, source.newline.join(lines).format(*written), names)
+    if placed is None or any(";" in item.text for item in placed):
+        return None
+    return (*dict.fromkeys(imports), *placed)
 
 
 def set_or_replace_call(source: Source, dotted: str, argument_text: str) -> Edits | None:

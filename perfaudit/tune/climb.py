@@ -157,7 +157,8 @@ def _list_behind(
     for name in knobs:
         if knob(name).why_not(survey) or pointless(knob(name), survey):
             continue  # `_list_candidates` says why
-        if survey.facts.is_script or knob(name).seconds_needed > for_asking:
+        module = knob(name)
+        if survey.facts.is_script or module.is_of_process or module.seconds_needed > for_asking:
             found += _behind(session, profile, state, name)
     return found
 

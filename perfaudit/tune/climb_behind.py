@@ -44,14 +44,17 @@ def seconds_behind(profile: Profile, candidate: Candidate) -> float:
 
 
 def seconds_kept(profile: Profile, behind: Sequence[Candidate], left: float, share: float = KEPT_SHARE) -> float:
-    """Of what is left, the seconds that are kept for these; 0 where that would be more than this share of it."""
-    needed = sum(seconds_behind(profile, candidate) for candidate in behind)
-    return needed if needed <= share * left else 0.0
+    """Of what is left, the seconds that are kept for these: for those that need least, as far as this share of it lasts."""
+    kept = 0.0
+    for needed in sorted(seconds_behind(profile, candidate) for candidate in behind):
+        if kept + needed <= share * left:
+            kept += needed
+    return kept
 
 
 def race_behind(session: Session, profile: Profile, state: Climb, deadline: Deadline) -> None:
     """Race each of `state.behind` beside the rungs, in fresh processes; one that pays becomes a rung."""
-    for candidate in state.behind:
+    for candidate in sorted(state.behind, key=lambda each: seconds_behind(profile, each)):
         if state.rungs and (trouble := ladder_of(state).trouble):
             why = f"{_why_last(profile, candidate)}, and their patch is {trouble}; {alone_words(profile.survey, candidate.knob)}"
             is_late = False
@@ -161,6 +164,8 @@ def _words(candidate: Candidate, seen: Comparison, has_others: bool) -> str:
 
 
 def _why_last(profile: Profile, candidate: Candidate) -> str:
+    if knob(candidate.knob).is_of_process:
+        return f"it holds for a whole process, {LAST}"
     if profile.survey.facts.is_script:
         return f"it cannot be switched on and off while a script runs, {LAST}"
     return (

@@ -114,13 +114,19 @@ def time_phases(session: Session, profile: Profile, budget: float, tells_waiting
     phases = {name: seconds / block["steps"] for name, seconds in block.get("phases", {}).items()}
     return replace(
         profile,
-        survey=replace(profile.survey, profile=phases),
+        survey=replace(profile.survey, profile=phases, page_faults=_page_faults(block)),
         seconds_per_step=per_step,
         queued=block.get("queued", 0.0) / max(block["wall"], 1e-9),
         only_computes=_is_awake(more),
         seconds_to_open=profile.seconds_to_open or session.clock.now() - began,
         notes=tuple(notes),
     )
+
+
+def _page_faults(block: Json) -> float | None:
+    """Of a step of a block; None where it does not tell."""
+    faults = block.get("each", {}).get("page_faults")
+    return None if faults is None else faults / block["steps"]
 
 
 def _is_awake(replies: list[Json]) -> bool:

@@ -1363,6 +1363,36 @@ def test_what_needs_long_before_the_race_is_raced_behind_the_others_where_the_bu
     assert is_script or (found.rungs[1].basis == "measured") is is_behind
 
 
+class OfProcess(Compiled):
+    """One that needs no time before it, and holds for a whole process."""
+
+    seconds_needed = 0.0
+    is_of_process = True
+
+
+def test_what_holds_for_a_whole_process_is_raced_behind_the_others(climbing: Climbing, clock: FakeClock) -> None:
+    """There is time to race it beside them, which would put it into the process of the others."""
+    shop = Shop(clock, lambda on: (0.7 if on["a"] else 1.0) * (0.8 if on["b"] else 1.0))
+    found = ladder(climbing(shop, OfProcess("b"), Switch("a"), budget=700.0))
+    assert [(rung.knob, rung.basis) for rung in found.rungs] == [("a", "screened"), ("b", "measured")]
+    assert found.rungs[1].beside == pytest.approx((0.8,) * 3)
+
+
+def test_without_time_for_it_what_holds_for_a_whole_process_is_named(climbing: Climbing) -> None:
+    found = ladder(climbing(independent, OfProcess("b"), Switch("a"), budget=20.0))
+    (left,) = [item for item in found.left if item.knob == "b"]
+    assert left.late
+    assert left.reason.startswith("it holds for a whole process, so it is raced in fresh processes after the others")
+
+
+def test_time_is_kept_for_those_that_need_least(climbing: Climbing, clock: FakeClock) -> None:
+    """Of the budget 40 % at most: enough for one that needs no time before it, not for one that is compiled as well."""
+    shop = Shop(clock, lambda on: (0.7 if on["a"] else 1.0) * (0.8 if on["b"] else 1.0) * (0.9 if on["c"] else 1.0))
+    found = ladder(climbing(shop, Compiled("c"), OfProcess("b"), Switch("a"), budget=100.0))
+    assert [rung.knob for rung in found.rungs] == ["a", "b"]
+    assert [(item.knob, item.late) for item in found.left] == [("c", True)]
+
+
 def test_what_has_no_time_left_for_its_questions_is_raced_behind_the_others(
     climbing: Climbing, clock: FakeClock
 ) -> None:

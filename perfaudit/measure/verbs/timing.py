@@ -12,6 +12,7 @@ from perfaudit.measure.holder import Holder
 from perfaudit.measure.own_time import Stopwatch, asleep_share, cores_of_process, fits_cores
 from perfaudit.measure.step_times import step_seconds
 from perfaudit.script.batch_contents import tokens_of
+from perfaudit.target.freed_memory import page_faults
 
 Reply = dict[str, Any]  # JSON
 
@@ -21,9 +22,10 @@ WAITED_STEPS = 2  # after each block, where the parts of a step can only be told
 def block(holder: Holder, steps: int, untimed: int = 1, counts_tokens: bool = False) -> Reply:
     """Run `untimed` steps, then `steps` timed ones, waiting for the device once at the end.
 
-    Replies with the fields of `ledger.Block`, and under "each" with the seconds and samples of each step. The mean cost of an
-    epoch's restart per step (starting workers, waiting for the first batch) is left out of the wall seconds and told apart;
-    "with_restarts" says whether it is in the seconds of each. counts_tokens: of all batches, where each of them tells.
+    Replies with the fields of `ledger.Block`, and under "each" with the seconds and samples of each step, and the page faults of
+    all. The mean cost of an epoch's restart per step (starting workers, waiting for the first batch) is left out of the wall
+    seconds and told apart; "with_restarts" says whether it is in the seconds of each. counts_tokens: of all batches, where each
+    of them tells.
     """
     training = holder.training
     for _ in range(untimed):
@@ -43,9 +45,10 @@ def block(holder: Holder, steps: int, untimed: int = 1, counts_tokens: bool = Fa
         return seen[-1]
 
     told_batches = _told_batches(training, lambda batch: contents.append(tokens_of(batch))) if counts_tokens else None
-    watch = Stopwatch()
+    watch, faults = Stopwatch(), page_faults()
     with told_batches or contextlib.nullcontext():
         seconds, samples, with_restarts = step_seconds(training, steps, samples_in, holder.on_fixed_batch)
+    faults = page_faults() - faults
     spent, restarted = watch.time_spent(), sum(training.restart_seconds[restarts:])
     is_alone = training.accelerator.is_host and fits_cores() and not multiprocessing.active_children()
     own = spent.own(cores_of_process()) - restarted if is_alone else None  # workers of its own hold cores for it
@@ -64,7 +67,7 @@ def block(holder: Holder, steps: int, untimed: int = 1, counts_tokens: bool = Fa
         "phases": phases,
         "finite": finite,
         **_sums(contents),
-        "each": {"seconds": seconds, "samples": samples, "with_restarts": with_restarts},
+        "each": {"seconds": seconds, "samples": samples, "with_restarts": with_restarts, "page_faults": faults},
     }
 
 
