@@ -158,7 +158,7 @@ def test_a_script_is_tuned(
     ((target, wanted, budget), options) = seen[0]
     assert (str(target), wanted, budget) == ("train.py -e 1", knobs or list(all_knobs()), 9.0)
     assert options == {"skips_idle": knobs is None, "allow": allow, "in_place": False}
-    with pytest.raises(UserError, match="no knob is called turbo; they are anomaly, "):
+    with pytest.raises(UserError, match="no knob is called turbo; they are allocator, anomaly, "):
         perfaudit.tune(script, ["turbo"])
 
 
