@@ -83,7 +83,7 @@ class CallIndex:
             data = read_bytes(self._files[number])
         except OSError:
             return False
-        return name.encode() in data or not data.isascii()
+        return name.encode() in data or (not data.isascii() and _is_spelled_otherwise(name, data))
 
     @cached_property
     def _by_name(self) -> dict[str, FileSet]:
@@ -128,6 +128,15 @@ def _word_before_comments(data: bytes, end: int) -> bytes:
             return _last_word(code)
         end = start - 1
     return b""
+
+
+def _is_spelled_otherwise(name: str, data: bytes) -> bool:
+    """Whether a text spells a name in letters that the parser takes for others, or in another encoding than UTF-8."""
+    try:
+        lines = decode_source(data)[0].splitlines()
+    except Unreadable:
+        return False
+    return any(name in unicodedata.normalize("NFKC", line) for line in lines if not line.isascii())
 
 
 def _as_parsed(names: Iterable[str]) -> set[str]:

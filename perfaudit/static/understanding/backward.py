@@ -16,7 +16,7 @@ from perfaudit.static.understanding.names import dotted_name, last_name
 OPTIMIZER_NAME = regex(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
 _LOSS_SCALER = regex(r"(^|_)loss_scaler$", words="loss_scaler")
 _UPDATES = regex(r"update|optimi[sz]e|(^|_)step|learn|backprop", words="update|optimi|step|learn|backprop")
-_BACKWARD_IN_TEXT = regex(r"backward\s*\(|loss_scaler\s*\(")
+_BACKWARD_IN_TEXT = regex(r"backward\s*\(|loss_scaler\s*\(", words="backward|loss_scaler")
 
 
 @remember  # several rules ask for the same file
