@@ -63,14 +63,15 @@ def marks_of_loaders(data: bytes) -> set[str]:
 
     And whether a setting of whoever runs the program pins them, where it is written.
     """
-    if any(word in data for word in (b"DataLoader(", b"pin_mem", b"PIN_MEM")):
+    has_loader, has_pinning = b"DataLoader(" in data, b"pin_mem" in data or b"PIN_MEM" in data
+    if has_loader or has_pinning:
         data = _COMMENTS.sub(b"", data)
-    marks = _marks_of_calls(_without_trial(data)) if b"DataLoader(" in data else set()
-    if b"pin_mem" in data or b"PIN_MEM" in data:
+    marks = _marks_of_calls(_without_trial(data)) if has_loader and b"DataLoader(" in data else set()
+    if has_pinning:
         values = set(_PIN_SETTING.findall(_without_calls(data)))
         marks |= {PINNING_ON} if b"True" in values and not _pins_tensors_only(data) else set()
         marks |= {PINNING_OFF} if b"False" in values else set()
-    if any(word in data for word in (b"worker", b"thread", b"pin_mem", b"pin-mem", b"WORKER", b"PIN_MEM")):
+    if has_pinning or any(word in data for word in (b"worker", b"thread", b"pin-mem", b"WORKER")):
         if b"add_argument(" in data:
             marks |= {declares(match[1].decode().replace("-", "_")) for match in _DECLARED.finditer(data)}
         marks |= {sets(match[1].decode()) for match in _SET.finditer(data)}

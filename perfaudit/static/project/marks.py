@@ -20,7 +20,6 @@ _TO_ACCELERATOR = tuple(
 _GPUS = regex(rb"^[^#\n]*(?<![a-zA-Z_-])gpus=(?!0\b|None\b|[\"']{2})", re.MULTILINE)
 _AUTO = regex(rb"accelerator=[\"']auto[\"']")
 _MAC_WORDS = (b'"mps', b"'mps", b".mps")
-_ACCELERATOR_WORDS = (b"cuda", b"device", b"accelerator", b"mps", b"xpu")
 _SECOND_WORDS = (b"create_graph", b"autograd", b"torch.func", b"functorch", b"learn2learn", b"pyhessian", b"torchopt")
 _MIXED_TYPES = tuple(
     regex(pattern)
@@ -39,7 +38,7 @@ BEFORE_AUTOCAST = "torch before autocast"
 INDEXED_LOSS = "indexed loss"
 # Marks that every file's first look has, so that any file may ask for them.
 FIRST_LOOK = frozenset({OLD_TORCH, BEFORE_AUTOCAST, INDEXED_LOSS, "accelerator"})
-_OLD_WORDS = (b"torchtext.legacy", b"torch._six", b"torch.utils.ffi")
+_OLD_WORDS = (b"torch._six", b"torch.utils.ffi")  # and torchtext's own
 _OLD_TORCH = regex(rb"(?:from|import)[ \t]+(?:torchtext\.legacy|torch\._six|torch\.utils\.ffi)\b")
 _SIX = regex(rb"(?:from|import)[ \t]+torch\._six\b")
 _XRANGE = regex(rb"\bxrange\b(?!\()")  # where Python 3 is given one
@@ -49,27 +48,33 @@ _INDEXED_LOSS = regex(rb"\bloss\w{0,20}\.data\[0\]")
 
 
 def marks_of_bytes(data: bytes) -> frozenset[str]:
-    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook" and so on."""
+    """What decides whether a file is worth parsing for a question: "torch", "accelerator", "bias", "hook" and so on.
+
+    Every word takes a look at the whole text, of every file of a scan: none is looked for twice.
+    """
     marks = []
+    has_cuda, has_accelerator, has_mps = b"cuda" in data, b"accelerator" in data, b"mps" in data
+    names_device = has_cuda or has_accelerator or has_mps or b"device" in data or b"xpu" in data
     if b".parameters()" in data or b".backward(" in data:
         marks.append("weights")
     if b"torch" in data or b"\0" in data:  # null bytes: another encoding, in which the word would look otherwise
         marks.append("torch")
-    if _may_move_to_accelerator(data):
+    moves = names_device and any(p.search(data) for p in _TO_ACCELERATOR)
+    if moves or (b"gpus=" in data and _GPUS.search(data)):
         marks.append("accelerator")
     if b"TrainingArguments(" in data:
         marks.append("trainer")  # of transformers, which trains a model of torch's for a file that need not say so
-    if b"accelerator" in data and _AUTO.search(data):
+    if has_accelerator and _AUTO.search(data):
         marks.append("accelerator if there is one")
-    if b"cuda" in data:
+    if has_cuda:
         marks.append("cuda")
-    if any(word in data for word in _MAC_WORDS):
+    if has_mps and any(word in data for word in _MAC_WORDS):
         marks.append("mac")
     if b".bias" in data:
         marks.append("bias")
-    if any(word in data for word in _HOOK_WORDS):
+    if b"register_" in data and any(word in data for word in _HOOK_WORDS):
         marks.append("hook")
-    if b".forward =" in data or b".forward=" in data:
+    if b".forward" in data and (b".forward =" in data or b".forward=" in data):
         marks.append("forward")
     if any(word in data for word in _TYPE_WORDS) and any(p.search(data) for p in _MIXED_TYPES):
         marks.append("mixed types")
@@ -81,18 +86,14 @@ def marks_of_bytes(data: bytes) -> frozenset[str]:
     return frozenset((*marks, *_marks_of_age(data)))
 
 
-def _may_move_to_accelerator(data: bytes) -> bool:
-    if any(word in data for word in _ACCELERATOR_WORDS) and any(p.search(data) for p in _TO_ACCELERATOR):
-        return True
-    return b"gpus=" in data and _GPUS.search(data) is not None
-
-
 def _marks_of_age(data: bytes) -> tuple[str, ...]:
     """Whether a text needs a torch from before 2.0, and whether one from before autocast in bfloat16."""
-    found = matches_at_lines_with(b"import", _OLD_TORCH, data) if any(word in data for word in _OLD_WORDS) else ()
+    has_torchtext = b"torchtext" in data
+    may_import = has_torchtext or any(word in data for word in _OLD_WORDS)
+    found = matches_at_lines_with(b"import", _OLD_TORCH, data) if may_import else ()
     imported = {match[0] for match in found}
     indexed = (INDEXED_LOSS,) if b".data[0]" in data and _INDEXED_LOSS.search(data) else ()
-    is_older = b"torchtext" in data and _OLD_TORCHTEXT.search(data) is not None
+    is_older = has_torchtext and _OLD_TORCHTEXT.search(data) is not None
     if is_older or any(not _SIX.match(name) for name in imported) or is_python_2(data):
         return OLD_TORCH, BEFORE_AUTOCAST, *indexed
     return (OLD_TORCH, *indexed) if imported else indexed
