@@ -71,12 +71,11 @@ class CallIndex:
 
         The first questions look for the name in each file; where there are many, all names of all files are noted at once.
         """
-        numbers = numbers_in(among)
-        self._looked_at += len(numbers)
+        self._looked_at += among.bit_count()
         if self._looked_at > MANY * len(self._files):
             called = self._by_name.get(name, 0) & among
             return numbers_in(called) if called else []
-        return [number for number in numbers if self._mentions(number, name)]
+        return [number for number in numbers_in(among) if self._mentions(number, name)]
 
     def _mentions(self, number: int, name: str) -> bool:
         try:
@@ -108,15 +107,11 @@ def _names_called(file: str) -> set[str]:
             data = decode_source(data)[0].encode("utf-8", "surrogatepass")
     except (OSError, Unreadable):
         return set()
-    names = {_last_word(before) for before in data.translate(_WORDS_AND_REST).split(b"(")[:-1]}
+    before_brackets = data.translate(_WORDS_AND_REST).split(b"(")[:-1]
+    names = {text.rstrip().rpartition(b".")[2].rpartition(b" ")[2] for text in before_brackets}
     for bracket in _FIRST_ON_LINE.finditer(data):
         names.add(_word_before_comments(data, bracket.start()))
     return _as_parsed(name.decode("utf-8", "replace") for name in names if name)
-
-
-def _last_word(text: bytes) -> bytes:
-    words = text[-_LOOKED_BACK:].rsplit(None, 1) or text.rsplit(None, 1)
-    return words[-1].rpartition(b"(")[2].rpartition(b".")[2] if words else b""
 
 
 def _word_before_comments(data: bytes, end: int) -> bytes:
@@ -125,7 +120,7 @@ def _word_before_comments(data: bytes, end: int) -> bytes:
         start = data.rfind(b"\n", 0, end) + 1
         code = data[start:end].partition(b"#")[0].translate(_WORDS_AND_REST)
         if code.strip():
-            return _last_word(code)
+            return code.rstrip().rpartition(b"(")[2].rpartition(b".")[2].rpartition(b" ")[2]
         end = start - 1
     return b""
 

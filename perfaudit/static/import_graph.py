@@ -102,5 +102,11 @@ def _reachable_files(edges: list[list[int]]) -> list[FileSet]:
 
 
 def numbers_in(files: FileSet) -> list[int]:
-    """The numbers of the files in a set, ascending."""
-    return [number for number, bit in enumerate(reversed(f"{files:b}")) if bit == "1"]
+    """The numbers of the files in a set, ascending; most sets have few of thousands."""
+    bits = f"{files:b}"[::-1]
+    found = []
+    number = bits.find("1")
+    while number >= 0:
+        found.append(number)
+        number = bits.find("1", number + 1)
+    return found

@@ -78,6 +78,22 @@ def test_a_bracket_is_behind_nothing_where_the_line_above_ends_in_something_else
     assert index.files_calling("make", 1) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "may_call"),
+    [
+        ("# ä\nmake(1)", True),
+        ("# ä\nother(1)", False),
+        ("ｍake(1)", True),  # the parser reads an ordinary letter
+        ("# coding: latin-1\n# \xe4\nother(1)", False),
+        ("# coding: utf-16\n# \xe4\nother(1)", False),  # no text in that
+    ],
+)
+def test_letters_that_are_not_ascii_make_no_call(tmp_path: Path, text: str, may_call: bool) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(text.encode("latin-1" if "coding" in text else "utf-8"))
+    assert CallIndex([str(path)]).files_calling("make", 1) == [0] * may_call
+
+
 def test_what_cannot_be_read_calls_nothing(tmp_path: Path) -> None:
     index = CallIndex([str(tmp_path / "missing.py")])
     assert index.files_calling("make", 1) == []

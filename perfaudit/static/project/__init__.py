@@ -158,8 +158,11 @@ class Project:
 
     def calls(self, files: FileSet, name: str) -> list[CallShape]:
         """The calls in these files of whatever has this last name; none in a file that cannot be read or parsed."""
-        index = self._call_index
-        return [call for number in index.files_calling(name, files) for call in index.calls(number, name)]
+        return [call for number in self.numbers_calling(files, name) for call in self.calls_in(number, name)]
+
+    def calls_in(self, number: int, name: str) -> list[CallShape]:
+        """The same of one file, by its number."""
+        return self._call_index.calls(number, name)
 
     def files_calling(self, files: FileSet, name: str) -> list[str]:
         """Those of these files that may call whatever has this last name."""

@@ -111,7 +111,7 @@ class Neighbours(ImportedNames):
         self.asked.imports = self.asked.importers = True
         project = self._project
         numbers = project.numbers_calling(project.graph.importers(self._path), name)
-        return any(project.calls(1 << number, name) for number in numbers)
+        return any(project.calls_in(number, name) for number in numbers)
 
     def importers_calling(self, name: str) -> Iterator[Source]:
         """The files of the scan that import this one, directly or through others, and may call this last name; seen alone.
@@ -130,7 +130,7 @@ class Neighbours(ImportedNames):
         self.asked.imports = self.asked.program = True
         project = self._project
         numbers = project.numbers_calling(project.program_of(self._path), name)
-        fitting = (project.files[n] for n in numbers if any(fits(shape) for shape in project.calls(1 << n, name)))
+        fitting = (project.files[n] for n in numbers if any(fits(shape) for shape in project.calls_in(n, name)))
         files = list(islice(fitting, MAX_CALLING + 1))
         return list(self._read(files)) if len(files) <= MAX_CALLING else []
 
