@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfaudit.errors import UserError
-from perfaudit.static.discover import files_below, python_files, shown_path
+from perfaudit.static.discover import RealPaths, files_below, python_files, shown_path
 
 Project = Callable[..., Path]
 
@@ -36,6 +37,27 @@ FILES = ["a.py", "b/c.py", "b/d/e.py", "out/f.py", "g.txt", "h.pyc", "script"]
 def test_paths(project: Project, paths: list[str], found: list[str]) -> None:
     project(**dict.fromkeys(FILES, ""))
     assert names(*paths) == found
+
+
+def test_real_paths_are_those_of_the_system(project: Project) -> None:
+    root = project(**dict.fromkeys(FILES, ""))
+    (root / "linked").symlink_to("b")
+    (root / "b/link.py").symlink_to("../a.py")
+    (root / "nowhere.py").symlink_to("missing.py")
+    paths = [
+        "a.py",
+        "b/../a.py",
+        "linked/c.py",
+        "linked/link.py",
+        "linked/../a.py",
+        "nowhere.py",
+        "no/such.py",
+        ".",
+        "b/..",
+    ]
+    real_paths = RealPaths()
+    for path in [Path(name) for name in paths] + [root / name for name in paths]:
+        assert real_paths.of(path) == os.path.realpath(path)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ class Project:
         self._paths: dict[Path, str] = {}
         self.files = tuple(dict.fromkeys(self.absolute(path) for path in files))
         self.notebooks = tuple(dict.fromkeys(self.absolute(path) for path in notebooks))
+        self._real_paths = discover.RealPaths()
         self.folders = tuple(os.path.realpath(path) for path in folders)
         self.layout = Layout(self.files, self.glance)
         self.facts = FileFacts(self.files)
@@ -66,7 +67,7 @@ class Project:
     def absolute(self, path: Path) -> str:
         """The path of a file as this project knows it, links resolved."""
         if path not in self._paths:
-            self._paths[path] = os.path.realpath(path)
+            self._paths[path] = self._real_paths.of(path)
         return self._paths[path]
 
     def seen_from(self, path: Path) -> Neighbours:
