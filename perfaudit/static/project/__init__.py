@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfaudit.expressions import regex
 from perfaudit.reading import digest, read_bytes
 from perfaudit.static import discover
 from perfaudit.static.import_graph import FileSet, ImportGraph, numbers_in
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 MAX_SOURCES = 8  # neighbours whose trees are kept; one of 100 kB takes 20 MB
 MAX_NEIGHBOUR_BYTES = 1 << 20  # a larger file is no module of helpers
+_DEFINED_AT_TOP = regex(rb"^(?:class|def|async def) ([^\W\d]\w*)", re.MULTILINE)
 
 
 class Project:
@@ -42,9 +44,9 @@ class Project:
 
     def __init__(self, files: Iterable[Path], notebooks: Iterable[Path] = (), folders: Iterable[Path] = ()) -> None:
         self._paths: dict[Path, str] = {}
+        self._real_paths = discover.RealPaths()
         self.files = tuple(dict.fromkeys(self.absolute(path) for path in files))
         self.notebooks = tuple(dict.fromkeys(self.absolute(path) for path in notebooks))
-        self._real_paths = discover.RealPaths()
         self.folders = tuple(os.path.realpath(path) for path in folders)
         self.layout = Layout(self.files, self.glance)
         self.facts = FileFacts(self.files)
@@ -59,7 +61,7 @@ class Project:
         self._said: dict[tuple[str, Look], set[str]] = {}
         self._module_names: dict[str, ModuleNames | None] = {}
         self._sources: dict[str, Source | None] = {}
-        self._updating: dict[tuple[str, str], bool] = {}
+        self._updating: dict[str, tuple[bool, frozenset[bytes]] | None] = {}  # see `may_have_updates`
         self._marked: dict[str, FileSet] = {}
         self._below_top: dict[str, FileSet] = {}
         self._digests: dict[FileSet, str] = {}
@@ -88,14 +90,14 @@ class Project:
 
         Yes for one that does not define it at its top level and so may take it from another file; no for one that cannot be read.
         """
-        if (path, name) not in self._updating:
+        if path not in self._updating:
             try:
                 data = read_bytes(path)
-                is_here = re.search(rb"^(?:class|def|async def) %s\b" % re.escape(name).encode(), data, re.MULTILINE)
-                self._updating[path, name] = not is_here or may_update_weights(data)
+                self._updating[path] = _updates_in_code(data), frozenset(_DEFINED_AT_TOP.findall(data))
             except OSError:
-                self._updating[path, name] = False
-        return self._updating[path, name]
+                self._updating[path] = None
+        known = self._updating[path]
+        return known is not None and (known[0] or name.encode() not in known[1])
 
     def says_to_program(self, path: str, mark: str) -> bool:
         """Whether a file carries a mark that matters to a script which imports it, of a first look or of a closer one."""
@@ -262,3 +264,12 @@ class Project:
         """Changes when any file or notebook of the scan does."""
         parts = [(file, seen.digest) for file in (*self.files, *self.notebooks) if (seen := self.glance(file))]
         return digest(repr(parts).encode("utf-8", "replace"))[:32]
+
+
+def _updates_in_code(data: bytes) -> bool:
+    """Whether a text may update weights, and not in its comments alone."""
+    if not may_update_weights(data):
+        return False
+    from perfaudit.static.name_index import code_of  # few texts have such words
+
+    return may_update_weights(code_of(data))

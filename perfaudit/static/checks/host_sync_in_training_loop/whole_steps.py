@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from perfaudit.records import NamedTuple
 from perfaudit.static.project.update_words import may_update_weights
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
-from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.source.syntax import lies_in, walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls, losses_handed_over, updates_weights
 from perfaudit.static.understanding.called_functions import callers
+from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.elsewhere import Elsewhere, base_elsewhere
@@ -156,7 +157,7 @@ def _always_calls(source: Source, method: Function, function: Function) -> bool:
 
 def _overriding_steps(source: Source, known: set[int]) -> Iterator[WholeStep]:
     """Methods that the base of their class, in another file, calls on each training step: `compute_loss` of a trainer."""
-    updates_here = may_update_weights(source.text.encode("utf-8", "replace"))
+    updates_here = _may_update(source.text) and _may_update(source.code)
     for definition in source.definitions:
         if not isinstance(definition, ast.ClassDef) or not definition.bases:
             continue
@@ -176,14 +177,20 @@ def _overriding_steps(source: Source, known: set[int]) -> Iterator[WholeStep]:
                     break
 
 
+def _may_update(text: str) -> bool:
+    return may_update_weights(text.encode("utf-8", "replace"))
+
+
 def _calls_of_own(
     there: Source, owner: ast.ClassDef, names: dict[str, Function]
 ) -> dict[str, list[tuple[ast.Call, Loop | Function]]]:
     """The calls of methods of `self` in a class, by name, each with the innermost loop or function around it."""
     found: dict[str, list[tuple[ast.Call, Loop | Function]]] = {}
-    for call in there.nodes(ast.Call):
-        name = last_name(call.func)
-        if name in names and dotted_name(call.func) == f"self.{name}" and lies_in(call, owner):
+    calls = calls_by_last_name(there)
+    for name in names.keys() & calls.keys():
+        for call in calls[name]:
+            if dotted_name(call.func) != f"self.{name}" or not lies_in(call, owner):
+                continue
             root = there.enclosing(call, *LOOPS, *FUNCTIONS)
             if isinstance(root, (*LOOPS, *FUNCTIONS)):
                 found.setdefault(name, []).append((call, root))
@@ -229,7 +236,7 @@ def _is_part_of_step(source: Source, method: Function, there: Source, call: ast.
 @remember  # each method that a class overrides asks
 def _updates_weights(there: Source, root: Loop | Function) -> bool:
     """Whether a loop or function runs a backward pass, or hands a loss over with an optimizer: `update(self.optim, loss)`."""
-    calls = [node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    calls = [node for part in root.body for node in walk(part) if isinstance(node, ast.Call)]
     return any(last_name(call.func) == "backward" or updates_weights(call) or _beside_optimizer(call) for call in calls)
 
 
@@ -247,7 +254,7 @@ def _given_back(
     statement = there.statement(call)
     if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
         return
-    nodes = [node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    nodes = [node for part in root.body for node in walk(part) if isinstance(node, ast.Call)]
     losses = backpropagated_names(there, root) | {key(value) for node in nodes for value in _beside_optimizer(node)}
     target = statement.targets[0]
     if not isinstance(target, (ast.Tuple, ast.List)):
