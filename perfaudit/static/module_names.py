@@ -23,6 +23,7 @@ _CLASS = regex(r"(?:@[^\0]*\n)?class[ \t]+(\w+)")
 _HEAD = regex(r"class[ \t]+\w+[ \t]*\([ \t]*([\w.]+)[ \t]*\)[ \t]*:")
 _CHANGES = regex(rf"\bdef[ \t\\\n]+(?:{'|'.join(sorted(CHANGES_ARGUMENTS))})\b")
 _FIRST_STATEMENT = regex(r"[ \t]*\n\s*?^([ \t]+)(?=\S)", re.MULTILINE)
+_IMPORTS = ("import ", "from ")
 _MAY_BIND = regex(r"\b(?:import|class)\b")
 
 
@@ -42,8 +43,7 @@ class ModuleNames:
         try:
             if not bare.is_sure:
                 raise SyntaxError
-            for chunk in _statements(bare.code):
-                self._add(chunk)
+            self._add_statements(_statements(bare.code))
         except SyntaxError:  # a statement that goes on where another seemed to begin
             self.imports.clear()
             self.stars.clear()
@@ -73,13 +73,18 @@ class ModuleNames:
                 return ast.unparse(definition.bases[0])
         return ""
 
-    def _add(self, chunk: str) -> None:
-        if _IS_FUNCTION.match(chunk) or not _MAY_BIND.search(chunk):
-            return
-        if match := _CLASS.match(chunk):
-            self._classes.setdefault(match[1], []).append(chunk)
-        else:
-            self._add_all(_parse(chunk))
+    def _add_statements(self, texts: Iterable[str]) -> None:
+        imports: list[str] = []  # one behind the other, which are parsed together
+        for text in texts:
+            if text.startswith(_IMPORTS):
+                imports.append(text)
+            elif not _IS_FUNCTION.match(text) and _MAY_BIND.search(text):
+                if match := _CLASS.match(text):
+                    self._classes.setdefault(match[1], []).append(text)
+                else:
+                    self._add_all(_parse("".join([*imports, text])))
+                    imports.clear()
+        self._add_all(_parse("".join(imports)))
 
     def _add_all(self, body: Iterable[ast.stmt]) -> None:
         waiting = list(body)[::-1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ class Source(Imports):
         self._mentioned: dict[str, bool] = {}  # by word, which some ask for at every node
         self._called: dict[str, list[ast.Call]] = {}  # by documented name, which several checks ask for
 
-    @cached_property
+    @functools.cached_property
     def _calls_by_last_name(self) -> dict[str, list[ast.Call]]:
         """Calls by the last part of what is called, as written, and of what it stands for where it is an alias."""
         table: dict[str, list[ast.Call]] = {}
@@ -86,12 +86,12 @@ class Source(Imports):
             self._mentioned[word] = is_here or (self.neighbours is not None and word in self._names_meant)
         return self._mentioned[word]
 
-    @cached_property
+    @functools.cached_property
     def _vocabulary(self) -> bytes:
         """Each word of the text once: a fifth of the text, which is asked for a hundred words."""
         return b" ".join(set(self.text.encode("utf-8", "surrogatepass").translate(_WORDS_ALONE).split()))
 
-    @cached_property
+    @functools.cached_property
     def _names_meant(self) -> str:
         """What imported names and the last names of what is called stand for, one a line, where the text spells another name."""
         assert self.aliases is not None and self._calls_by_last_name is not None, "which both note what is lent"
@@ -99,7 +99,7 @@ class Source(Imports):
 
     def calls_named(self, pattern: re.Pattern[str]) -> list[ast.Call]:
         """Calls whose last name, as in `_calls_by_last_name`, the pattern finds; each name is searched once."""
-        return [call for name, calls in self._calls_by_last_name.items() if pattern.search(name) for call in calls]
+        return [call for name, calls in self._calls_by_last_name.items() if _finds(pattern, name) for call in calls]
 
     def calls(self, name: str) -> list[ast.Call]:
         """Calls of a documented dotted name ("torch.nn.Conv2d"), or of any method of a name (".item")."""
@@ -122,7 +122,7 @@ class Source(Imports):
         """The `functools.partial(DataLoader, ...)` for whose name a call stands, None for any other call."""
         return self._partials.get(id(call), (call, None))[1]
 
-    @cached_property
+    @functools.cached_property
     def _partials(self) -> dict[int, tuple[ast.Call, ast.Call]]:
         """By id each call of a name that is once bound, to a loader with some of its arguments; beside that binding."""
         found = {}
@@ -140,7 +140,7 @@ class Source(Imports):
                     found[id(call)] = call, made
         return found
 
-    @cached_property
+    @functools.cached_property
     def _super_inits(self) -> dict[str, list[ast.Call]]:
         """Calls of `super().__init__(...)` in direct subclasses of a loader: they hand its arguments over, by its base."""
         found: dict[str, list[ast.Call]] = {}
@@ -156,6 +156,11 @@ class Source(Imports):
                 if base == "torch.utils.data.DataLoader":
                     found.setdefault(base, []).append(call)
         return found
+
+
+@functools.lru_cache(maxsize=1 << 14)  # the files of a project call the same names
+def _finds(pattern: re.Pattern[str], name: str) -> bool:
+    return pattern.search(name) is not None
 
 
 def read_source(path: Path, shown_as: str) -> Source:

@@ -26,6 +26,7 @@ class Imports(Variables):
         super().__init__(path, text)
         self.neighbours = neighbours
         self._names_lent: list[str] = []  # what imported names stand for that are not spelled so here
+        self._qualified_names: dict[int, str | None] = {}  # by the id of a node, of which many rules ask
 
     @cached_property
     def aliases(self) -> dict[str, str]:
@@ -149,9 +150,18 @@ class Imports(Variables):
         `nn.Conv2d` is "torch.nn.Conv2d" after `from torch import nn`. A name that is bound as a parameter or assigned
         in the function around it is that variable, and None here.
         """
+        key = id(node)
+        if key in self._qualified_names:
+            return self._qualified_names[key]
         if isinstance(node, ast.Name) and node.id in self.subclasses:
-            return self.subclasses[node.id]
-        return self._imported_name(node)
+            name: str | None = self.subclasses[node.id]
+        else:
+            name = self._imported_name(node)
+        if (
+            key in self._parents
+        ):  # one of the tree, which stays; what a check makes for itself has the id of something else soon
+            self._qualified_names[key] = name
+        return name
 
     def _imported_name(self, node: ast.AST | None) -> str | None:
         if isinstance(node, ast.Attribute):

@@ -9,6 +9,8 @@ from functools import cached_property
 from perfaudit.static.source.places import Places
 from perfaudit.static.source.syntax import FUNCTIONS
 
+_SCOPES_OF_VARIABLES = {*FUNCTIONS, ast.Lambda, ast.Module}  # classes are skipped
+
 
 class Variables(Places):
     """A tree with the variables of each of its scopes. Imports are none of them."""
@@ -59,28 +61,28 @@ class Variables(Places):
             scope = self.scope(statement)
             outer = self.enclosing(scope, *FUNCTIONS) if isinstance(statement, ast.Nonlocal) else None
             elsewhere.update(((id(scope), name), outer or self.tree) for name in statement.names)
-
-        def bind(scope: ast.AST, name: str, node: ast.AST) -> None:
-            owner = elsewhere.get((id(scope), name), scope) if elsewhere else scope
+        bound: list[tuple[str, ast.AST]] = [(name.id, name) for name in self._names_bound]
+        bound += [(argument.arg, argument) for argument in self.nodes(ast.arg)]
+        bound += [(definition.name, definition) for definition in self.definitions]
+        for name, node in bound:
+            owner = self.scope(node)
+            if elsewhere:
+                owner = elsewhere.get((id(owner), name), owner)
             table.setdefault(id(owner), {}).setdefault(name, []).append(node)
-
-        for name in self._names_bound:
-            bind(self.scope(name), name.id, name)
-        for argument in self.nodes(ast.arg):
-            bind(self.scope(argument), argument.arg, argument)
-        for definition in self.definitions:
-            bind(self.scope(definition), definition.name, definition)
         return table
 
     def lookup(self, name: ast.Name) -> list[ast.AST]:
         """The nodes that bind this name in the nearest scope that binds it (classes are skipped, as Python does)."""
         if name.id not in self.assigned_names:
             return []
-        for scope in self.ancestors(name):
-            if isinstance(scope, (*FUNCTIONS, ast.Lambda, ast.Module)):
-                bound = self.bound_in(scope).get(name.id)
+        parents, bindings = self._parents, self._bindings
+        scope = parents.get(id(name))
+        while scope is not None:
+            if scope.__class__ in _SCOPES_OF_VARIABLES and id(scope) in bindings:
+                bound = bindings[id(scope)].get(name.id)
                 if bound:
                     return bound
+            scope = parents.get(id(scope))
         return []
 
     @cached_property

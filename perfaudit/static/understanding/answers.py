@@ -22,8 +22,10 @@ def remember(function: Callable[Concatenate[Source, P], T]) -> Callable[Concaten
 
     @functools.wraps(function)
     def answer(source: Source, *parts: P.args, **more: P.kwargs) -> T:
-        known = source.answers.setdefault(function, {})
-        key = (*parts, *more.items())
+        known = source.answers.get(function)
+        if known is None:
+            known = source.answers[function] = {}
+        key = (*parts, *more.items()) if more else parts
         found = known.get(key, _NEVER)
         if found is _NEVER:
             found = known[key] = function(source, *parts, **more)
