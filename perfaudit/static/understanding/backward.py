@@ -52,10 +52,12 @@ def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
     takes_all = any(alias.name == "*" for statement in source.nodes(ast.ImportFrom) for alias in statement.names)
     roots = source.aliases.keys() | {"self"}
     for call in source.nodes(ast.Call):
+        if not (call.args or call.keywords):
+            continue
         if not (takes_all or _first_name(call.func) in roots):  # most calls; another file has not defined what they run
             continue
-        values = [*call.args, *(keyword.value for keyword in call.keywords)]
-        passes_optimizer = any(_names_optimizer(last_name(value)) for value in values)
+        values = [*call.args, *[keyword.value for keyword in call.keywords]]
+        passes_optimizer = any(_names_optimizer(name) for value in values if (name := last_name(value)))
         if not passes_optimizer and not (_UPDATES.search(last_name(call.func)) and _passes_loss(values)):
             continue
         there = _defined_elsewhere(source, call.func) or _method_of_built(source, call.func)

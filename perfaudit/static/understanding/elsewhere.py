@@ -12,6 +12,7 @@ from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Loop, Source
+from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.each_time import runs_each_time, runs_in_any_case
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
@@ -83,7 +84,7 @@ class Elsewhere(NamedTuple):
 @functools.lru_cache(maxsize=32)  # several rules ask for the same code
 def called_each_step(source: Source, root: Loop | Function) -> tuple[Elsewhere, ...]:
     """The functions of other files that a loop, or a function that it calls, runs each time, in the order of the calls."""
-    calls = [node for part in root.body for node in ast.walk(part) if isinstance(node, ast.Call)]
+    calls = [node for part in root.body for node in walk(part) if isinstance(node, ast.Call)]
     found = (_called_with_care(source, call) for call in calls if runs_each_time(source, call, root))
     return tuple(there for there in found if there is not None and not evaluates_elsewhere(there))
 
@@ -96,7 +97,7 @@ def called_from(source: Source, there: Elsewhere) -> Iterator[Elsewhere]:
     """
     if source.neighbours is None or leaves_step(there.function):
         return
-    for call in (node for part in there.function.body for node in ast.walk(part) if isinstance(node, ast.Call)):
+    for call in (node for part in there.function.body for node in walk(part) if isinstance(node, ast.Call)):
         function = called_function(there.source, call)
         if function is None:
             further = _callee(there.source, call, source.neighbours)
@@ -116,7 +117,7 @@ def evaluates_elsewhere(there: Elsewhere) -> bool:
     """Whether a function of another file is by its name no part of a step, or puts a model into eval mode."""
     if EVALUATION_NAME.search(there.function.name.lower()):
         return True
-    return any(last_name(n.func) == "eval" for n in ast.walk(there.function) if isinstance(n, ast.Call))
+    return any(last_name(n.func) == "eval" for n in walk(there.function) if isinstance(n, ast.Call))
 
 
 def _is_own_method(call: ast.Call) -> bool:
@@ -354,4 +355,4 @@ def _generator(source: Source, function: ast.AST, call: ast.Call) -> Elsewhere |
 
 
 def _yields(function: Function) -> bool:
-    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function))
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in walk(function))

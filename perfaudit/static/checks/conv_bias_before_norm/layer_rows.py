@@ -187,10 +187,10 @@ def _list_variables(source: Source, scopes: frozenset[int]) -> list[tuple[ast.AS
     stored: list[Variable] = [n for n in source.nodes(ast.Name) if isinstance(n.ctx, ast.Store)]
     stored += [n for n in source.nodes(ast.Attribute) if isinstance(n.ctx, ast.Store) and is_own(n)]
     for variable in stored:
-        value = assigned_value(source, variable) or _unpacked_value(source.statement(variable), variable)
-        if value is None or id(scope := source.scope(variable)) not in scopes:
+        if id(scope := source.scope(variable)) not in scopes:
             continue
-        if _is_container(source, value):
+        value = assigned_value(source, variable) or _unpacked_value(source.statement(variable), variable)
+        if value is not None and _is_container(source, value):
             found.setdefault((id(scope), source.text_of(variable)), (scope, variable))
     return list(found.values())
 

@@ -26,7 +26,7 @@ def walks_parameters(source: Source, iterable: ast.expr) -> bool:
         return True
     if is_of_optimizer(source, iterable):
         return True
-    has_walks = not WALKS.isdisjoint(attributes(source))
+    has_walks = any(map(source.mentions, WALKS)) and not WALKS.isdisjoint(attributes(source))
     for node in walk(iterable) if has_walks else ():
         if isinstance(node, ast.Name) and _stands_for_walk(source, node):
             return True

@@ -88,7 +88,7 @@ def is_wanted_written_out(source: Source, node: ast.AST) -> bool:
             return True
         if not isinstance(ancestor, (*FUNCTIONS, ast.ClassDef)):
             continue
-        if EXPORTED.search(source.text.splitlines()[ancestor.lineno - 1]):
+        if EXPORTED.search(source.lines[ancestor.lineno - 1]):
             return True
         if any(COMPILED.search(source.text_of(decorator)) for decorator in ancestor.decorator_list):
             return True

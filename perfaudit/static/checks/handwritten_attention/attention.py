@@ -42,7 +42,7 @@ def _candidates(source: Source) -> list[Function]:
     names = {"softmax"} | {
         node.attr
         for node in source.nodes(ast.Attribute)
-        if isinstance(node.ctx, ast.Store) and not lines.isdisjoint(_lines_of(source.statement(node)))
+        if node.ctx.__class__ is ast.Store and not lines.isdisjoint(_lines_of(source.statement(node)))
     }
     calls = source.nodes(ast.Call)
     inner: dict[int, Function] = {}
@@ -53,7 +53,7 @@ def _candidates(source: Source) -> list[Function]:
             inner[id(around)] = around  # type: ignore[assignment]  # FUNCTIONS are what was asked for
     found = dict(inner)
     called_names = {function.name for function in inner.values()} - {"forward", "__init__", "__call__"}
-    for call in calls:
+    for call in calls if called_names else ():
         if last_name(call.func) in called_names and (around := source.enclosing(call, *FUNCTIONS)) is not None:
             found.setdefault(id(around), around)  # type: ignore[arg-type]
     return [function for function in found.values() if function.name != "__init__"]

@@ -6,7 +6,7 @@ import ast
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
-from perfaudit.static.source.syntax import lies_in
+from perfaudit.static.source.syntax import lies_in, walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
@@ -110,7 +110,7 @@ def _runs_trainer(source: Source, there: Elsewhere, calls: int) -> bool:
 
 def _functions_run_by(source: Source, function: Function) -> list[Function]:
     """The functions of its file that a function calls: `start(config)` makes its steps in `train_batch(batch)`."""
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    calls = (node for node in walk(function) if isinstance(node, ast.Call))
     return [found for call in calls if (found := called_function(source, call)) is not None]
 
 
@@ -123,7 +123,7 @@ def _makes_steps(source: Source, call: ast.Call) -> bool:
 
 
 def _updates_weights(definition: ast.AST) -> bool:
-    called = {last_name(node.func) for node in ast.walk(definition) if isinstance(node, ast.Call)}
+    called = {last_name(node.func) for node in walk(definition) if isinstance(node, ast.Call)}
     return {"backward", "step"} <= called
 
 
@@ -154,7 +154,7 @@ def _trains(source: Source, statement: ast.stmt) -> bool:
         )
     if not isinstance(statement, LOOPS):
         return _TRAINS.search(_call_name(statement)) is not None
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(statement) if isinstance(node, ast.Call)]
     return any(_TRAINS.search(_name_called(call)) or _makes_steps(source, call) for call in calls)
 
 
@@ -165,7 +165,7 @@ def shown_start(source: Source, start: ast.stmt) -> ast.stmt:
     calls: list[ast.stmt] = [statement for statement in block if _call_name(statement)]
     named = [statement for statement in calls if STARTS.search(name := _call_name(statement)) or _TRAINS.search(name)]
     if isinstance(guard, ast.If) and not named:  # deeper in the block: `for topic in topics: ... trainer.train(epochs)`
-        inside = (node for part in block for node in ast.walk(part) if isinstance(node, ast.stmt))
+        inside = (node for part in block for node in walk(part) if isinstance(node, ast.stmt))
         named = [s for s in inside if _is_named(source, s) or _is_call_of_training(source, s)][:1]
     return (named or calls or [start])[-1]
 
