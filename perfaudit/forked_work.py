@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import select
 import signal
-import struct
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +14,11 @@ from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 from perfaudit.records import record
+
+try:  # without `pickle`, which CPython wraps around it: it takes four times as long to import
+    from _pickle import PicklingError, dumps, loads
+except ImportError:
+    from pickle import PicklingError, dumps, loads
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,7 +31,8 @@ MAX_LOST = 10  # files that end a child; so many cost five minutes, and the othe
 # for cycles took two thirds of the time of parsing 2,000 files at Python's own 700, and a third of a scan every 50 files.
 COLLECT_AT = 1_000_000
 OUT_OF_MEMORY = 97  # exit status of a child, taken by nothing else
-_LENGTH = struct.Struct("!q")
+_NEWEST = -1  # protocol
+_NUMBER_BYTES = 8  # of the number of an item, and of how long an answer is
 
 
 @record(frozen=True, slots=True)
@@ -164,15 +168,15 @@ class _Child(Generic[T, R]):
     def take(self, number: int) -> None:
         self.number = number
         with contextlib.suppress(BrokenPipeError):  # it died; `result` says how
-            os.write(self.orders, _LENGTH.pack(number))
+            os.write(self.orders, _as_bytes(number))
 
     def result(self) -> R | Lost:
         """What came of the item, Lost where the child died. Raises what the work raised."""
-        head = self._read(_LENGTH.size)
-        body = self._read(_LENGTH.unpack(head)[0]) if head is not None else None
+        head = self._read(_NUMBER_BYTES)
+        body = self._read(_as_number(head)) if head is not None else None
         if body is None:
             return Lost(_reason(self._wait(), self._limits))
-        value, error = pickle.loads(body)  # of our own process
+        value, error = loads(body)  # of our own process
         if error is not None:
             raise error
         result: R = value
@@ -201,6 +205,14 @@ class _Child(Generic[T, R]):
             self._wait()
 
 
+def _as_bytes(number: int) -> bytes:
+    return number.to_bytes(_NUMBER_BYTES, "big")
+
+
+def _as_number(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
 def _reason(status: int, limits: Limits) -> str:
     """Why a child ended, from its exit status."""
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == OUT_OF_MEMORY:
@@ -225,13 +237,13 @@ def _live(work: Callable[[T], R], items: Sequence[T], orders: int, answers: int,
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF, signal.SIGALRM})
         _collect_seldom()
         gc.freeze()  # what is there already is not looked through again and again
-        while order := os.read(orders, _LENGTH.size):  # which was written in one piece
+        while order := os.read(orders, _NUMBER_BYTES):  # which was written in one piece
             signal.setitimer(signal.ITIMER_PROF, limits.cpu)
             signal.setitimer(signal.ITIMER_REAL, limits.wall)
-            body = _answer(work, items[_LENGTH.unpack(order)[0]])
+            body = _answer(work, items[_as_number(order)])
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            _write(answers, _LENGTH.pack(len(body)) + body)
+            _write(answers, _as_bytes(len(body)) + body)
         status = 0
     except MemoryError:  # what is kept of earlier files may be half made now
         status = OUT_OF_MEMORY
@@ -255,11 +267,11 @@ def _answer(work: Callable[[T], R], item: T) -> bytes:
     except Exception as error:
         answer = (None, error)
     try:
-        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
+        return dumps(answer, _NEWEST)
+    except (PicklingError, TypeError, AttributeError, RecursionError):
         import traceback
 
-        return pickle.dumps((None, RuntimeError(traceback.format_exc())))
+        return dumps((None, RuntimeError(traceback.format_exc())))
 
 
 def _limit_memory(most_bytes: int) -> None:
