@@ -6,6 +6,7 @@ Widths are read where layers do not show them: options, defaults, constants, con
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 
 from perfaudit.expressions import regex
@@ -18,8 +19,9 @@ _LAYER_WORDS = (
 )
 _MAX_NUMBERS = 400  # of one file that are looked at
 _REACH = 90  # bytes before a number in which its name is looked for
-_NARROW_NUMBER = regex(rb"\b(?:8|16|24|32|48|64|96|100|128|192|200)\b")
-_NUMBER = regex(rb"\b(?:256|320|384|512|640|768|896|1024|1280|1536|2048|3072|4096)\b")
+_NUMBER = regex(rb"\b\d{1,4}\b")
+_NARROW_NUMBERS = frozenset(b"8 16 24 32 48 64 96 100 128 192 200".split())
+_WIDE_NUMBERS = frozenset(b"256 320 384 512 640 768 896 1024 1280 1536 2048 3072 4096".split())
 # `hidden_size=512`, `"d_model": 512`, `dim: int = 512`, `dim: int = field(default=512`, `add_argument("--hidden", type=int,
 # default=512)`, and an option in a table: `"--hid-sz": {"type": int, "default": 512`.
 _NAMED = regex(
@@ -73,7 +75,10 @@ _BASE = regex(
 _WIDE = 256  # channels, as `entry.WIDE_CONVOLUTION`
 _FEWEST = 16  # channels: fewer are those of images
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
-_NO_WIDTH = regex(rb"image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim")
+_NO_WIDTH = (
+    *(b"image", b"img", b"crop", b"seq", b"len", b"batch", b"vocab", b"fft", b"mel", b"audio", b"class", b"hop"),
+    *(b"win_", b"output", b"out_dim"),
+)
 _OF_NOISE = regex(rb"latent|noise|^n?z_?dim")  # what a generator is given: few numbers in front of wide layers
 _GETS_NOISE = regex(rb"(?i:generator|decoder)")  # a class by this name, and no other
 _BUILDS_GENERATOR = regex(rb"\b\w*Generator\(")
@@ -94,10 +99,8 @@ def marks_of_width(data: bytes) -> set[str]:
     attends = b"Linear(" in data and b"softmax" in data and _ATTENTION.search(data) is not None
     if attends or any(word in data for word in _LAYER_WORDS):
         marks.add(LAYERS)
-    wide = {_width(data, match.start()) for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS)}
-    narrow = {
-        _width(data, match.start(), without_noise=True) for match in islice(_NARROW_NUMBER.finditer(data), _MAX_NUMBERS)
-    }
+    wide = {_width(data, place) for place in _places_of(_WIDE_NUMBERS, data)}
+    narrow = {_width(data, place, without_noise=True) for place in _places_of(_NARROW_NUMBERS, data)}
     # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head;
     # unless one of them is given it.
     is_wide = bool(wide & {"convolution", "layer"}) or _has_wide_product(data) or _has_wide_level(data)
@@ -108,12 +111,17 @@ def marks_of_width(data: bytes) -> set[str]:
     return marks
 
 
+def _places_of(numbers: frozenset[bytes], data: bytes) -> Iterator[int]:
+    """Where the text has one of these numbers, as far as it is looked at."""
+    return islice((match.start() for match in _NUMBER.finditer(data) if match[0] in numbers), _MAX_NUMBERS)
+
+
 def _gives_wide_name(data: bytes) -> bool:
     """Whether a convolution is given a name of a width that is wide wherever the text gives it a number: `feat_dim = 256`."""
     names = set()
-    for match in islice(_NUMBER.finditer(data), _MAX_NUMBERS):
-        before = data[max(match.start() - _REACH, 0) : match.start()]
-        if _width(data, match.start()) == "named" and (named := _NAMED.search(before)):
+    for place in _places_of(_WIDE_NUMBERS, data):
+        before = data[max(place - _REACH, 0) : place]
+        if _width(data, place) == "named" and (named := _NAMED.search(before)):
             names.add(named[1])
     return any(
         re.search(_CONVOLVES % re.escape(name), data)
@@ -142,7 +150,7 @@ def _has_wide_product(data: bytes) -> bool:
     for name, factor in factors.items():
         given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
         given = [value for value in given if value >= _FEWEST or name != b"dim"]  # `softmax(dim=1)` names an axis
-        if given and min(given) * factor >= _WIDE and _NO_WIDTH.search(name.lower()) is None:
+        if given and min(given) * factor >= _WIDE and not _is_no_width(name):
             return True
     if b"widen" not in data:
         return False
@@ -175,6 +183,11 @@ def _is_built_with(data: bytes, at: int) -> bool:
     return called is not None and _BUILDS.match(called[1]) is not None
 
 
+def _is_no_width(name: bytes) -> bool:
+    name = name.lower()
+    return any(word in name for word in _NO_WIDTH)
+
+
 def _is_noise(data: bytes, name: bytes) -> bool:
     """Whether a name is by its word that of the noise which a generator or decoder gets, and no other class of the text.
 
@@ -201,7 +214,7 @@ def _width(data: bytes, at: int, *, without_noise: bool = False) -> str:
     if before.rpartition(b"\n")[2].lstrip().startswith(b"#"):
         return ""
     if named := _NAMED.search(before):
-        is_none = _NO_WIDTH.search(named[1].lower()) or (without_noise and _is_noise(data, named[1]))
+        is_none = _is_no_width(named[1]) or (without_noise and _is_noise(data, named[1]))
         return "" if is_none else "named"
     if given := _GIVEN.search(before):
         return "convolution" if given[0].lower().startswith(b"conv") else "layer"
