@@ -6,7 +6,6 @@ import ast
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
-from perfaudit.static.project.settings_text import YAML
 from perfaudit.static.source import Function, Source
 
 if TYPE_CHECKING:
@@ -66,5 +65,7 @@ def chosen_of_group(source: Source, group: str) -> set[str | None]:
 
 def stem_of(file: str) -> str:
     """The last name of a path without the ending of YAML."""
+    from perfaudit.static.project.settings_text import YAML  # most files ask for none of their settings
+
     name = file.rpartition("/")[2]
     return next((name.removesuffix(each) for each in YAML if name.endswith(each)), name)

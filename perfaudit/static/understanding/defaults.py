@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple, record
 from perfaudit.static.call_index import shape_of
-from perfaudit.static.project.settings_text import UNREAD
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.built_by_settings import OF_LOADERS, is_given_by_settings
@@ -88,6 +87,8 @@ def _is_another_in_files(source: Source, node: Argument, value: object) -> bool:
     name = last_name(node) if isinstance(node, ast.expr) else ""
     if source.neighbours is None or not OF_LOADERS.search(name):
         return False
+    from perfaudit.static.project.settings_text import UNREAD  # few settings are those of loaders
+
     # A file that cannot be read would have all settings.
     said = [each.setting for each in source.neighbours.settings(name) or ()]
     return any(each.value != value if each.value is not UNREAD else bool(each.keys) for each in said)

@@ -11,7 +11,6 @@ from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import backward_calls, updates_weights
 from perfaudit.static.understanding.called_functions import calls_of_functions
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
-from perfaudit.static.understanding.learning_periods import is_in_learning_period
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.rarely import runs_rarely
 
@@ -96,8 +95,11 @@ def _calls_it_each_time(source: Source, call: ast.Call) -> Function | None:
     function = source.enclosing(call, *FUNCTIONS)
     if not isinstance(function, FUNCTIONS) or EVALUATION_NAME.search(function.name.lower()):
         return None
-    is_rare = runs_rarely(source, call, function) and not is_in_learning_period(source, call, function, few_turns=0)
-    return None if is_rare else function
+    if not runs_rarely(source, call, function):
+        return function
+    from perfaudit.static.understanding.learning_periods import is_in_learning_period  # few calls are rare
+
+    return function if is_in_learning_period(source, call, function, few_turns=0) else None
 
 
 def _step_loop_around(source: Source, call: ast.Call) -> Loop | None:

@@ -27,7 +27,6 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     takes_one_batch,
     takes_samples_in_order,
 )
-from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     collates_on_device,
     is_part_of_dataset,
@@ -42,8 +41,6 @@ from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.backward import runs_backward
 from perfaudit.static.understanding.called_functions import called_function, callers
-from perfaudit.static.understanding.configured_trainers import is_fed_to_configured_trainer
-from perfaudit.static.understanding.configured_values import configured_argument, is_left_out
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.devices import (
     changes_default_device,
@@ -79,9 +76,17 @@ _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp
 @check("PA102", call="torch.utils.data.DataLoader")
 def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
-    if pinned is UNKNOWN and (leaves_out(source, call, "pin_memory") or is_left_out(source, call, "pin_memory")):
+    unless = None
+    if pinned is UNKNOWN and leaves_out(source, call, "pin_memory"):
         pinned = ABSENT
-    unless = configured_argument(source, call, "pin_memory") if pinned is UNKNOWN else None
+    elif pinned is UNKNOWN:
+        # Imported here: most calls say whether.
+        from perfaudit.static.understanding.configured_values import configured_argument, is_left_out
+
+        if is_left_out(source, call, "pin_memory"):
+            pinned = ABSENT
+        else:
+            unless = configured_argument(source, call, "pin_memory")
     if pinned is UNKNOWN and (unless is None or unless.value is not False):
         return
     if isinstance(pinned, ast.expr) and (value := constant(source, pinned)) is not False:
@@ -130,6 +135,9 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         and not _moves_batches(source)
         and bool(source.neighbours.some_importer(_converts_first, runs_backward))
     )
+    # Imported here: most loaders whose batches are pageable have no workers.
+    from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
+
     is_long = is_long_evaluation(source, call) and is_evaluation(source)
     is_small = takes_samples_in_order(source, call) or (serves_evaluation_only(source, call) and not is_long)
     joined = _with_workers_kept(source, call, message, fix)
@@ -180,8 +188,12 @@ def _pins_in_training_process(source: Source, call: ast.Call) -> bool:
         return True
     value = constant(source, workers)
     if value is UNKNOWN:
-        is_unpacked = workers is UNKNOWN
-        said = configured_argument(source, call, "num_workers") if is_unpacked else default_in_sight(source, workers)
+        if workers is UNKNOWN:
+            from perfaudit.static.understanding.configured_values import configured_argument  # as above
+
+            said = configured_argument(source, call, "num_workers")
+        else:
+            said = default_in_sight(source, workers)
         value = said.value if said is not None else value
     return value == 0
 
@@ -215,7 +227,11 @@ def _goes_to_gpu(source: Source, call: ast.Call) -> bool:
     if not _is_handed_on(source, call) or _names_another_device(source):
         return False
     is_said_in_program = source.neighbours is not None and source.neighbours.program_carries("accelerator")
-    return on_gpu or is_said_in_program or is_fed_to_configured_trainer(source, call)
+    if on_gpu or is_said_in_program:
+        return True
+    from perfaudit.static.understanding.configured_trainers import is_fed_to_configured_trainer  # few loaders have one
+
+    return is_fed_to_configured_trainer(source, call)
 
 
 def _feeds_model(source: Source, call: ast.Call) -> bool:

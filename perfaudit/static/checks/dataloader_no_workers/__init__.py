@@ -30,7 +30,6 @@ from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     serves_evaluation_only,
     takes_one_batch,
 )
-from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
 from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     collates_on_device,
     has_one_sample,
@@ -43,7 +42,6 @@ from perfaudit.static.checks.dataloader_no_workers.samples import Found, functio
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers
-from perfaudit.static.understanding.configured_values import configured_argument, is_left_out
 from perfaudit.static.understanding.defaults import Default, default_in_sight, leaves_out
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import changes_default_device
@@ -73,12 +71,18 @@ _CHANGES = regex(r"replay|buffer\.sample|\bagent\b|\benv\b", re.IGNORECASE)  # s
 @check("PA101", call=LOADER)
 def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     workers = argument(source, call, "num_workers", NUM_WORKERS)
+    unless: Default | None = None
     is_configured = workers is UNKNOWN
     if is_configured and leaves_out(source, call, "num_workers"):
         workers, is_configured = ABSENT, False
-    elif is_configured and is_left_out(source, call, "num_workers"):
-        workers = ABSENT
-    unless = configured_argument(source, call, "num_workers") if workers is UNKNOWN else None
+    elif is_configured:
+        # Imported here: most calls say how many.
+        from perfaudit.static.understanding.configured_values import configured_argument, is_left_out
+
+        if is_left_out(source, call, "num_workers"):
+            workers = ABSENT
+        else:
+            unless = configured_argument(source, call, "num_workers")
     if workers is UNKNOWN and (unless is None or unless.value != 0 or unless.value is False):
         return
     if isinstance(workers, ast.expr) and (value := constant(source, workers)) != 0:
@@ -112,6 +116,9 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
         return
     if says_why_not(source, call, workers) or is_part_of_dataset(source, call) or has_one_sample(source, call):
         return
+    # Imported here: most loaders have workers, or need none.
+    from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
+
     is_long = is_long_evaluation(source, call) and is_evaluation(source)
     what = (
         "reads the files of every batch in the evaluating process"

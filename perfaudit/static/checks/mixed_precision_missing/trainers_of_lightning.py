@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.configured_trainers import is_put_on_gpu
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.devices import takes_gpu
 from perfaudit.static.understanding.names import last_name
@@ -40,7 +39,11 @@ def _is_dry_run(source: Source, call: ast.Call) -> bool:
 def _is_told_by_settings(source: Source, call: ast.Call) -> bool:
     """`Trainer(accelerator=cfg.trainer.accelerator)` where all settings files say a GPU, or whatever there is."""
     told = argument(source, call, "accelerator")
-    return isinstance(told, (ast.Attribute, ast.Subscript)) and is_put_on_gpu(source)
+    if not isinstance(told, (ast.Attribute, ast.Subscript)):
+        return False
+    from perfaudit.static.understanding.configured_trainers import is_put_on_gpu  # few trainers take a setting
+
+    return is_put_on_gpu(source)
 
 
 def _fits(source: Source, call: ast.Call) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part, batch_part
-from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn, copies_elsewhere
 from perfaudit.static.checks.transfer_blocks_host.fed_batches import fed_batches
 from perfaudit.static.checks.transfer_blocks_host.pinned_loaders import (
     is_handed_pinned,
@@ -32,6 +31,10 @@ from perfaudit.static.understanding.raises_today import raises_today
 from perfaudit.static.understanding.same_memory import without_variable
 from perfaudit.static.understanding.values import resolve
 
+if TYPE_CHECKING:
+    from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
+    from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import HandedOn
+
 # A cast on the GPU gives these values, too.
 SAME_EVERYWHERE = {"torch.float", "torch.float32", "torch.long", "torch.int64"}
 _MAC = regex(r"(?<![a-zA-Z])mps(?![a-zA-Z])")  # not of "ramps"
@@ -47,6 +50,9 @@ def transfer_blocks_host(source: Source, _: ast.Module) -> Iterator[Seen]:
     fed = list(fed_batches(source, _goes_to_device, pins_tensors))
     if not (pins_here or pins_elsewhere or may_be_made_pinned or fed):
         return
+    # Imported here: most files have no pinned batch.
+    from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import copies_elsewhere
+
     places: dict[int, list[tuple[ast.Call, Part]]] = {}
     for call in sorted([*source.calls(".to"), *source.calls(".cuda")], key=lambda c: source.span(c).end):
         part = _blocking_copy(source, call)
@@ -157,6 +163,8 @@ def _blocking_copy(source: Source, call: ast.Call) -> Part | None:
     """The part of a pinned batch that a call copies to an accelerator while the host waits; None for any other call."""
     if not isinstance(call.func, ast.Attribute) or not _goes_to_device(source, call):
         return None
+    from perfaudit.static.checks.transfer_blocks_host.batch_parts import batch_part  # as above
+
     part = batch_part(source, call.func.value)
     copied = without_variable(source, call.func.value)
     if part is None or not is_of_pinned(source, part, _key_taken(source, copied)):
@@ -184,6 +192,8 @@ def _key_taken(source: Source, node: ast.expr) -> str:
     value = resolve(source, node)
     if not isinstance(value, ast.Subscript) or not isinstance(value.slice, ast.Constant):
         return ""
+    from perfaudit.static.checks.transfer_blocks_host.batch_parts import batch_part  # as above
+
     whole = batch_part(source, value.value)
     is_whole = whole is not None and len(whole.names) == 1 and isinstance(value.value, ast.Name)
     return value.slice.value if is_whole and isinstance(value.slice.value, str) else ""

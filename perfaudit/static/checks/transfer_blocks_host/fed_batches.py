@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part, batch_part
-from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import copies_of
 from perfaudit.static.registry import Proposal, Seen
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.calls_by_name import calls_in_importers
 from perfaudit.static.understanding.evaluation import EVALUATION_NAME
 
+if TYPE_CHECKING:
+    from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
+
+    Goes = Callable[[Source, ast.Call], bool]
+    Pins = Callable[[Source, ast.Call, Part | None], bool]
+
 # What any object may have, of which the name says nothing.
 _COMMON = {"forward", "step", "update", "train", "fit", "run", "add", "append", "get", "put", "write", "log", "to"}
-
-Goes = Callable[[Source, ast.Call], bool]
-Pins = Callable[[Source, ast.Call, Part | None], bool]
 
 
 def fed_batches(source: Source, goes: Goes, pins: Pins) -> Iterator[Seen]:
@@ -33,6 +35,8 @@ def fed_batches(source: Source, goes: Goes, pins: Pins) -> Iterator[Seen]:
             continue
         if not any(lies_in(call, owner) for call in source.calls(".backward")):
             continue
+        from perfaudit.static.checks.transfer_blocks_host.copies_elsewhere import copies_of  # few classes are fed
+
         copies = copies_of(source, method, method.args.args[1].arg, goes)
         if copies and _is_handed_pinned(source, method, pins):
             yield _finding(source, method, copies)
@@ -54,6 +58,8 @@ def _is_handed_pinned(source: Source, method: Function, pins: Pins) -> bool:
 
 
 def _hands_pinned(there: Source, call: ast.Call, pins: Pins) -> bool:
+    from perfaudit.static.checks.transfer_blocks_host.batch_parts import batch_part  # as above
+
     part = batch_part(there, call.args[0]) if call.args else None
     return (
         part is not None

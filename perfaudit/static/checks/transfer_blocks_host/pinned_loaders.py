@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.transfer_blocks_host.batch_iterators import unseen_takes
-from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
 from perfaudit.static.checks.transfer_blocks_host.host_tensors import holds_tensors, is_made_on_host
 from perfaudit.static.project.loader_marks import (
     ASKED_TO_PIN,
@@ -34,6 +33,7 @@ from perfaudit.static.understanding.values import (
 )
 
 if TYPE_CHECKING:
+    from perfaudit.static.checks.transfer_blocks_host.batch_parts import Part
     from perfaudit.static.checks.transfer_blocks_host.loaders_elsewhere import MadeLoader
 
 BATCH_SIZE, COLLATE, PIN_MEMORY = 1, 6, 7  # positions in DataLoader.__init__ of every torch since 1.0
