@@ -32,7 +32,7 @@ _BRACKET = regex(r"[()\[\]{}]")
 _DEFINED = regex(r"(?<![\w.])(?:def|class)[ \t]+$")
 _LOOKED_BACK = 100  # characters before a bracket or a name; what is longer than that is looked at in whole
 _SPACE = b" \t\r\n\f\v\\)"
-MANY = 4  # looks at each file, which take as long as noting all names of all files
+MANY = 2  # looks at each file, which take as long as noting all names of all files
 _WORD = b"_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Letters and digits of any alphabet stay, what may stand between a name and its bracket is a space, and everything else is a dot.
 _WORDS_AND_REST = bytes(c if c in _WORD or c in b"(" or c > 127 else 32 if c in _SPACE else 46 for c in range(256))
