@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, AnyStr, cast
 
+_MAX_SEARCHED = 20_000  # names of which is known whether a pattern is found in them
 _METHODS = ("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn")
 
 
@@ -70,6 +72,25 @@ def regex(text: AnyStr, flags: int = 0, words: str = "") -> re.Pattern[AnyStr]:
     """
     plain = _Expression(text, flags)
     return cast("re.Pattern[AnyStr]", _WithWords(plain, words) if words else plain)
+
+
+def names_found(pattern: re.Pattern[str], names: Set[str]) -> set[str]:
+    """Those of some names in which a pattern is found. Each is searched once, as the files of a project have the same names."""
+    searched, found = _names_searched(pattern)
+    if new := names - searched:
+        if len(searched) > _MAX_SEARCHED:
+            searched.clear()
+            found.clear()
+            new = names
+        searched.update(new)
+        found.update(name for name in new if pattern.search(name))
+    return found & names
+
+
+@functools.lru_cache(maxsize=16)  # patterns, of which a few are asked for in every file
+def _names_searched(pattern: re.Pattern[str]) -> tuple[set[str], set[str]]:
+    """The names that a pattern was searched in, and those in which it was found; `names_found` fills both."""
+    return set(), set()
 
 
 def matches_at_lines_with(word: bytes, pattern: re.Pattern[bytes], data: bytes) -> Iterator[re.Match[bytes]]:

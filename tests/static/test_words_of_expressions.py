@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import perfaudit.static
-from perfaudit.expressions import _WithWords, regex
+from perfaudit import expressions
+from perfaudit.expressions import _WithWords, names_found, regex
 
 OPEN = "\0"  # stands for characters that an expression leaves open
 FEW = 4  # characters of a class that are told apart
@@ -102,3 +103,11 @@ def test_it_says_what_the_expression_says(text: str, flags: int) -> None:
     assert here.sub("-", text) == plain.sub("-", text)
     assert here.pattern == plain.pattern
     assert here.search(text, 1) == plain.search(text, 1)
+
+
+def test_names_found_are_those_that_a_search_of_each_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expressions, "_MAX_SEARCHED", 3)  # what is known is forgotten then, and found again
+    pattern = regex(r"^lo", words="lo")
+    for names in ({"loss", "log"}, {"loss", "x"}, set(), {"a", "b", "lo"}, {"loss", "c"}, {"blow"}):
+        assert names_found(pattern, names) == {name for name in names if name.startswith("lo")}
+        assert names_found(regex("o"), names) == {name for name in names if "o" in name}

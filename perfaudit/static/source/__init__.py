@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfaudit.expressions import names_found
 from perfaudit.static.source.imports import Imports
 from perfaudit.static.source.plain_subclass import PLAIN_BASES
 from perfaudit.static.source.reading import Unreadable, decode_source, read_text
@@ -98,8 +99,10 @@ class Source(Imports):
         return "\n".join(self._names_lent)
 
     def calls_named(self, pattern: re.Pattern[str]) -> list[ast.Call]:
-        """Calls whose last name, as in `_calls_by_last_name`, the pattern finds; each name is searched once."""
-        return [call for name, calls in self._calls_by_last_name.items() if _finds(pattern, name) for call in calls]
+        """Calls whose last name, as in `_calls_by_last_name`, the pattern finds."""
+        table = self._calls_by_last_name
+        found = names_found(pattern, table.keys())
+        return [call for name in table if name in found for call in table[name]] if found else []
 
     def calls(self, name: str) -> list[ast.Call]:
         """Calls of a documented dotted name ("torch.nn.Conv2d"), or of any method of a name (".item")."""
@@ -156,11 +159,6 @@ class Source(Imports):
                 if base == "torch.utils.data.DataLoader":
                     found.setdefault(base, []).append(call)
         return found
-
-
-@functools.lru_cache(maxsize=1 << 14)  # the files of a project call the same names
-def _finds(pattern: re.Pattern[str], name: str) -> bool:
-    return pattern.search(name) is not None
 
 
 def read_source(path: Path, shown_as: str) -> Source:

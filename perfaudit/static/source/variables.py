@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Set
 from functools import cached_property
 
 from perfaudit.static.source.places import Places
@@ -92,6 +93,11 @@ class Variables(Places):
             if name.ctx.__class__ is ast.Load:
                 table.setdefault(name.id, []).append(name)
         return table
+
+    @property
+    def names_read(self) -> Set[str]:
+        """Every name that is read somewhere in the file."""
+        return self._loads.keys()
 
     def reads_of(self, name: str) -> list[ast.Name]:
         """Every read of a name, whatever it stands for."""

@@ -6,14 +6,15 @@ import ast
 import functools
 import re
 
-from perfaudit.expressions import regex
+from perfaudit.expressions import names_found, regex
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.members import is_own, own_values
+from perfaudit.static.understanding.members import attributes, is_own, own_values
 from perfaudit.static.understanding.names import dotted_name, last_name
 
 OPTIMIZER_NAME = regex(r"opt|scaler|solver|adam|sgd", re.IGNORECASE)
+_LOSS = regex(r"loss", re.IGNORECASE)
 _LOSS_SCALER = regex(r"(^|_)loss_scaler$", words="loss_scaler")
 _UPDATES = regex(r"update|optimi[sz]e|(^|_)step|learn|backprop", words="update|optimi|step|learn|backprop")
 _BACKWARD_IN_TEXT = regex(r"backward\s*\(|loss_scaler\s*\(", words="backward|loss_scaler")
@@ -47,7 +48,7 @@ def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
     A function with a loop around its backward pass makes steps of its own.
     """
     found: dict[int, tuple[ast.Call, ast.expr]] = {}
-    if source.neighbours is None:
+    if source.neighbours is None or not _may_hand_over(source):
         return found
     takes_all = any(alias.name == "*" for statement in source.nodes(ast.ImportFrom) for alias in statement.names)
     roots = source.aliases.keys() | {"self"}
@@ -68,8 +69,16 @@ def losses_handed_over(source: Source) -> dict[int, tuple[ast.Call, ast.expr]]:
     return found
 
 
+def _may_hand_over(source: Source) -> bool:
+    """Whether a file has names such as those of optimizers, or of losses and updates: most files have none."""
+    names = source.names_read | attributes(source).keys()
+    if names_found(OPTIMIZER_NAME, names) - {"Optional"}:
+        return True
+    return bool(names_found(_LOSS, names) and names_found(_UPDATES, names))
+
+
 def _passes_loss(values: list[ast.expr]) -> bool:
-    return any("loss" in last_name(value).lower() for value in values)
+    return any(_LOSS.search(last_name(value)) for value in values)
 
 
 def _updates_itself(there: Source, function: Function) -> bool:
