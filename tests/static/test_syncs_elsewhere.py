@@ -747,3 +747,54 @@ def test_a_whole_step_of_a_model_that_takes_nothing_and_is_placed_by_its_base(
     neighbours = Project(sorted(tmp_path.glob("*.py"))).seen_from(tmp_path / "model.py")
     found = list(run_checks(Source("model.py", steps, neighbours), all_rules(), frozenset(["PA601"])))
     assert [f.location.line for f in found if f.location] == ([13] if is_told else [])
+
+
+CRITERIA = """
+    import torch
+
+    class Loss(torch.nn.Module):
+        def of(self, output, y):
+            loss = (output - y).pow(2).mean()
+            return loss, [loss.item()]
+"""
+WITH_CRITERIA = """
+    import torch
+    {imported}
+
+    class Trainer:
+        def __init__(self, model, loader):
+            self.model, self.loader = model, loader
+            self.criterion = Loss()
+
+        def train(self):
+            for x, y in self.loader:
+                loss, parts = self.criterion.of(self.model(x.cuda()), y.cuda())
+                loss.backward()
+                self.optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "is_told"),
+    [
+        ("from criteria import Loss", True),
+        ("from criteria import *", True),
+        ("from plain import *\n    from criteria import *", True),  # the last one binds the name
+        ("from criteria import *\n    from plain import *", False),
+        ("from criteria import *\n    from installed import *", False),  # which may have one too
+        ("from losses import Loss", True),  # a package that takes it by a star
+        ("from losses import *", True),
+    ],
+)
+def test_a_method_of_a_class_that_a_star_brings(tmp_path: Path, imported: str, *, is_told: bool) -> None:
+    plain = CRITERIA.replace("[loss.item()]", "[loss.detach()]")
+    files = {"criteria": CRITERIA, "plain": plain, "train": WITH_CRITERIA.format(imported=imported)}
+    files |= {"losses/__init__": "from .plain import *\nfrom .good import *", "losses/good": CRITERIA}
+    files["losses/plain"] = plain
+    (tmp_path / "losses").mkdir()
+    for name, code in files.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
+    neighbours = Project(sorted(tmp_path.rglob("*.py"))).seen_from(tmp_path / "train.py")
+    source = Source("train.py", (tmp_path / "train.py").read_text(), neighbours)
+    found = run_checks(source, all_rules(), frozenset(["PA601"]))
+    assert ["`loss.item()` in `of`" in each.message for each in found] == [True] * is_told

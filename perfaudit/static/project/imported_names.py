@@ -88,6 +88,8 @@ class ImportedNames:
                 return None
             bound = source.bound_in(source.tree).get(name, [])
             imported = source.aliases.get(name)
+            if not bound and not imported:
+                imported = self._name_behind_star(name, source, os.path.dirname(path))
             if bound or not imported:
                 self._folders[id(source)] = (source, os.path.dirname(path))
                 return (source, bound) if bound else None
@@ -132,19 +134,30 @@ class ImportedNames:
         if name in by.assigned_names or name in by.aliases:
             return None
         asker = by if id(by) in self._folders else None
-        folder = self._folder if asker is None else self._folders[id(asker)][1]
-        for star in reversed([n for n in by.nodes(ast.ImportFrom) if n.names[0].name == "*"]):
+        joined = self._name_behind_star(name, by, self._folder if asker is None else self._folders[id(asker)][1])
+        return self.bindings_of(joined, asker) if joined else None
+
+    def _name_behind_star(self, name: str, source: Source, folder: str, seen: set[str] | None = None) -> str:
+        """`module.name` of the last `from module import *` of a file that gives a name; "" where none surely does.
+
+        The module may take it from another one, in the same way. seen: the files that were asked for it.
+        """
+        seen = set() if seen is None else seen
+        for star in reversed([n for n in source.nodes(ast.ImportFrom) if n.names[0].name == "*"]):
             module = "." * star.level + (star.module or "")
             joined = module + name if not module.strip(".") else f"{module}.{name}"
             path = self._module_file(folder, module)
             self.asked.files.update({path} - {""})
-            source = self._project.source(path) if path else None
-            is_given = _is_given_by_star(source, name) if source is not None else False
+            taken = self._project.source(path) if path else None
+            is_given = _is_given_by_star(taken, name) if taken is not None else False
+            if taken is not None and is_given is False and path not in seen and _gives_all(taken, name):
+                seen.add(path)
+                is_given = bool(self._name_behind_star(name, taken, os.path.dirname(path), seen))
             if is_given is not False:
-                return self.bindings_of(joined, asker) if is_given else None
-            if not self.is_own_module(joined, asker):
-                return None
-        return None
+                return joined if is_given else ""
+            if not path and not self._module_file(folder, joined):
+                return ""  # of a package that is installed
+        return ""
 
     def _follow(self, folder: str, dotted: str, hops: int, bases: frozenset[str] | None = None) -> str:
         """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""
@@ -251,6 +264,13 @@ def _is_given_by_star(source: Source, name: str) -> bool | None:
     if not isinstance(value, (ast.List, ast.Tuple)) or not all(isinstance(item, ast.Constant) for item in value.elts):
         return None
     return any(isinstance(item, ast.Constant) and item.value == name for item in value.elts)
+
+
+def _gives_all(source: Source, name: str) -> bool:
+    """Whether a module gives to `from module import *` also what it takes from others in this way."""
+    return (
+        not name.startswith("_") and "__all__" not in source.aliases and not source.bound_in(source.tree).get("__all__")
+    )
 
 
 def _last_names(bases: frozenset[str] | None) -> Collection[str]:

@@ -5,6 +5,7 @@ of a trainer and the `forward` of a loss; and of this file the methods of object
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 from collections.abc import Callable, Iterable, Iterator
 
@@ -215,10 +216,14 @@ Definition = tuple[Source, ast.AST]
 
 
 def _imported_definition(source: Source, node: ast.AST | None, neighbours: Neighbours | None) -> Definition | None:
-    """The definition in another file that an imported name stands for."""
+    """The definition in another file that an imported name stands for, or one that only `from module import *` can have bound."""
     dotted = source.qualified_name(node) or ""
-    if neighbours is None or not dotted or dotted.partition(".")[0] == "torch":
+    if neighbours is None or dotted.partition(".")[0] == "torch":
         return None
+    if not dotted:
+        is_free = isinstance(node, ast.Name) and not hasattr(builtins, node.id) and not source.lookup(node)
+        found = neighbours.bound_by_star(node.id, source) if is_free and isinstance(node, ast.Name) else None
+        return (found[0], found[1][0]) if found is not None and len(found[1]) == 1 else None
     return neighbours.definition_of(dotted, None if source.neighbours is neighbours else source)
 
 

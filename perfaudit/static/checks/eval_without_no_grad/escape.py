@@ -8,7 +8,6 @@ import functools
 from collections.abc import Iterator
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
 from perfaudit.static.source import FUNCTIONS, Function, Loop, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.called_functions import called_function
@@ -256,7 +255,7 @@ class _Flow:
         """Whether a function of the project makes something without a graph of what it is given, as a score in numbers."""
         if self.source is None or not self.calls:
             return False
-        there = function_run(self.source, call) or called_through_star(self.source, call)
+        there = function_run(self.source, call)
         if there is None or there.function.decorator_list or any(isinstance(a, ast.Starred) for a in call.args):
             return False
         given = frozenset(name for name, value in there.named_arguments if self.carries(value))

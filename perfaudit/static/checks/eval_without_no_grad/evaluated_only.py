@@ -23,7 +23,6 @@ from perfaudit.static.checks.eval_without_no_grad.evaluations import (
 )
 from perfaudit.static.checks.eval_without_no_grad.frozen import may_be_frozen
 from perfaudit.static.checks.eval_without_no_grad.model_runs import records_graph, runs_inside, runs_model
-from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
 from perfaudit.static.checks.eval_without_no_grad.surroundings import (
     functions_around,
     gradients_are_off,
@@ -122,7 +121,7 @@ def evaluated_elsewhere(
     """Loops of functions of other files that are handed the model behind the statement which puts it into eval mode."""
     for item in in_eval_mode(source, statement, model):
         for call in (node for node in walk(item) if isinstance(node, ast.Call) and gets(node, model)):
-            there = called_elsewhere(source, call) or called_through_star(source, call)
+            there = called_elsewhere(source, call)
             if there is None or there.source is source or not plain_decorators(there.function):
                 continue
             if not plain_surroundings(source, call) or _sets_modes(there.function):

@@ -10,7 +10,6 @@ from perfaudit.static.checks.eval_without_no_grad.evaluations import names_given
 from perfaudit.static.checks.eval_without_no_grad.kept_models import may_be_made_elsewhere
 from perfaudit.static.checks.eval_without_no_grad.library_objects import MODEL, is_of_library
 from perfaudit.static.checks.eval_without_no_grad.model_runs import LAYER
-from perfaudit.static.checks.eval_without_no_grad.star_imports import called_through_star
 from perfaudit.static.checks.eval_without_no_grad.wanted_gradients import GRADIENT
 from perfaudit.static.source import Loop, Source
 from perfaudit.static.source.syntax import walk
@@ -127,7 +126,7 @@ def _is_class_call(node: ast.AST) -> bool:
 
 def _is_plain_elsewhere(source: Source, call: ast.Call) -> bool:
     """Whether a call runs a function of another file that is in sight, and runs nothing that is not: `to_torch(array)`."""
-    there = called_elsewhere(source, call) or called_through_star(source, call)
+    there = called_elsewhere(source, call)
     if there is None or there.source is source:
         return False
     nodes = list(walk(there.function))
