@@ -52,7 +52,8 @@ def read_product(
     if not (first.turned or second.turned or named):
         return PLAIN
     operator = last_name(node.func) if isinstance(node, ast.Call) else ""
-    return _begin(reader, node, left_node, right_node, -1, _RANKS.get(operator) or first.rank or second.rank)
+    guess = second.guess if second.turned else None  # `q @ k.transpose(1, 2)` has three axes
+    return _begin(reader, node, left_node, right_node, -1, _RANKS.get(operator) or first.rank or second.rank or guess)
 
 
 def _begin(reader: Reader, node: ast.expr, query: ast.expr, key: ast.expr, axis: int, rank: int | None) -> Scores:

@@ -36,7 +36,8 @@ class Operand:
     """Something that may be multiplied: whether its last step turned it, its rank if known, whether it is `self.x`.
 
     features: the place of the width of a head, counted from the end, where the text tells; -2: the sequence is last.
-    is_many: it stands for several of the kind, as `chunk` and `map` give them.
+    is_many: it stands for several of the kind, as `chunk` and `map` give them. guess: the rank where it is not known and its
+    last step has exchanged the last two axes: 3 of `transpose(1, 2)`.
     """
 
     turned: bool = False
@@ -44,6 +45,7 @@ class Operand:
     is_own: bool = False
     features: int | None = None
     is_many: bool = False
+    guess: int | None = None
 
 
 @record(frozen=True, slots=True)
@@ -126,7 +128,9 @@ def exchange_axes(value: Operand, first: object, second: object) -> Operand:
             features = None
         elif features in places:
             features = places[1 - places.index(features)]
-    return Operand(True, value.rank, value.is_own, features)
+    axes = [axis for axis in (first, second) if isinstance(axis, int)]
+    guess = max(axes) + 1 if value.rank is None and sorted(axes) in ([1, 2], [2, 3]) else None
+    return Operand(True, value.rank, value.is_own, features, guess=guess)
 
 
 def permute_axes(value: Operand, axes: list[object]) -> Operand:
