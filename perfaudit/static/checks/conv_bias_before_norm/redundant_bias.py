@@ -45,8 +45,9 @@ Doubt = Callable[[Source, ast.Call], str]  # the layer's call
 class _Biased(NamedTuple):
     """A call that gives a layer its bias: the layer's own, or that of a function of this file that hands it on.
 
-    `value` is the literal True, or ABSENT, or a variable that is true where a parameter is an InstanceNorm, of which `only_for`
-    has the kind and the parameter. `uses`: how many calls the one place serves. `is_shared`: other files may call it too.
+    `value` is the literal True, or ABSENT, or a parameter that is True by default, or a variable that is true where a
+    parameter is an InstanceNorm, of which `only_for` has the kind and the parameter. `uses`: how many calls the one place
+    serves. `is_shared`: other files may call it too.
     """
 
     call: ast.Call
@@ -156,7 +157,8 @@ def _layer_with_bias(source: Source, call: ast.Call, positions: Mapping[str, int
     if kind in positions:
         value = true_or_absent(source, call, positions[kind])
         if value is None:
-            return _for_instance_norm(source, call, kind, positions[kind])
+            place = positions[kind]
+            return _for_instance_norm(source, call, kind, place) or _true_by_default(source, call, kind, place)
         return _Biased(call, kind, call, value)
     wrapper = wrapper_built(source, call, positions)
     if wrapper is not None:
@@ -207,6 +209,15 @@ def _for_instance_norm(source: Source, call: ast.Call, kind: str, position: int)
     if not isinstance(parameters[0], ast.arg) or any(other is not parameters[0] for other in parameters):
         return None
     return _Biased(call, kind, call, bias, only_for=(only, parameters[0]))
+
+
+def _true_by_default(source: Source, call: ast.Call, kind: str, position: int) -> _Biased | None:
+    """A layer whose bias is a parameter around it that is True by default, and that no call in sight passes."""
+    bias = argument(source, call, "bias", position)
+    if not isinstance(bias, ast.Name) or source.enclosing(bias, ast.Call) is not call:
+        return None
+    found = default(source, bias)
+    return _Biased(call, kind, call, bias) if found is not None and found.value is True else None
 
 
 def _subclass(source: Source, call: ast.Call, definition: ast.ClassDef, positions: Mapping[str, int]) -> _Biased | None:
@@ -297,6 +308,8 @@ def _message(source: Source, biased: _Biased, joined: list[Link]) -> str:
         under = f" where `{' or '.join(text_where_all(source, where) for where in conditions)}`"
     elif by_default := _by_default(source, joined):
         under = f" where {by_default}"
+    elif isinstance(biased.value, ast.Name):
+        under = f" where `{biased.value.id}` is True, its default"
     first = _as_written(source, link.first) if biased.uses == 1 else source.brief(biased.call)
     norms = " and ".join(dict.fromkeys(f"`{_as_written(source, link.second)}`" for link in joined[:3]))
     return f"the bias of `{first}` is subtracted again by {norms}{under}: it costs memory traffic and changes nothing"

@@ -41,7 +41,9 @@ def wrapper_built(source: Source, call: ast.Call, positions: Mapping[str, int]) 
     name, layer = layers[0]
     kind = _kind(owner, layer)
     bias = argument(owner, layer, "bias", positions[kind])
-    if not isinstance(bias, ast.Name) or _touches_bias(definition) or not _returns(owner, methods["forward"], name):
+    if not isinstance(bias, ast.Name) or not _returns(owner, methods["forward"], name):
+        return None
+    if _touches_bias(owner, definition, methods["__init__"], bias.id):
         return None
     return Wrapper(owner, methods["__init__"], kind, bias.id)
 
@@ -69,10 +71,41 @@ def _layers(constructor: Function) -> list[tuple[str, ast.Call]]:
     return found
 
 
-def _touches_bias(definition: ast.ClassDef) -> bool:
-    """Whether the class reads or sets the bias of a layer, or may: it goes through its parameters."""
-    through = {"bias", "parameters", "named_parameters", "state_dict", "modules", "children", "apply"}
-    return any(isinstance(node, ast.Attribute) and node.attr in through for node in ast.walk(definition))
+def _touches_bias(source: Source, definition: ast.ClassDef, constructor: Function, bias: str) -> bool:
+    """Whether the class reads or sets the bias of a layer where there may be none, or may: it goes through its parameters.
+
+    bias: the parameter that asks for it; what the constructor does `if bias:` is done to a bias that is there.
+    """
+    through = {"parameters", "named_parameters", "state_dict", "modules", "children", "apply"}
+    for node in ast.walk(definition):
+        if isinstance(node, ast.Attribute) and node.attr in through:
+            return True
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr == "bias"
+            and not _is_where_asked(source, node, constructor, bias)
+        ):
+            return True
+    return False
+
+
+def _is_where_asked(source: Source, read: ast.Attribute, constructor: Function, bias: str) -> bool:
+    """Whether a bias is read in a constructor, in the test or body of `if bias:` or `if self.conv.bias is not None:`."""
+    if not any(around is constructor for around in source.ancestors(read)):
+        return False
+    return any(
+        isinstance(around, ast.If) and _asks_for(around.test, bias) and (child is around.test or child in around.body)
+        for around, child in source.way_out(read)
+    )
+
+
+def _asks_for(test: ast.expr, bias: str) -> bool:
+    """Whether a condition asks whether there is a bias: by the parameter, or `is not None`."""
+    if isinstance(test, ast.Name):
+        return test.id == bias
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.IsNot):
+        return False
+    return isinstance(test.left, ast.Attribute) and test.left.attr == "bias"
 
 
 def _returns(source: Source, forward: Function, name: str) -> bool:
