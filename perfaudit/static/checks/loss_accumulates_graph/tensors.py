@@ -8,9 +8,16 @@ from collections.abc import Iterator
 from perfaudit.static.source import LOOPS, Function, Loop, Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.losses import backward_operand, key, makes_loss
+from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function, resolve
 
 _READS = {"item", "tolist", "detach", "numpy"}
+_OF_TORCH = {
+    "torch.mean",
+    "torch.sum",
+    "torch.norm",
+}  # a part of the loss that is written out: `-0.5 * torch.sum(1 + log_var)`
 
 
 def is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: set[str] | None = None) -> bool:
@@ -39,7 +46,9 @@ def is_tensor(source: Source, term: ast.expr, root: Loop | Function, returned: s
     if name in (returned or ()):
         return len(bindings) == 1
     if not backwards:
-        return bool(bindings) and all(value is not None and _makes_tensor(source, value) for value in values.values())
+        last = _surely_last(source, term, bindings)
+        made = values.values() if last is None else [values[id(last)]]
+        return bool(made) and all(value is not None and _makes_tensor(source, value, root) for value in made)
     place = _place(term)
     nearest = min(backwards, key=lambda call: (abs(call.lineno - place[0]), abs(call.col_offset - place[1])))
     if _is_bound_between(nearest, term, bindings):
@@ -136,18 +145,48 @@ def _differentiated_tensor(source: Source, root: Loop | Function, node: ast.expr
     return node
 
 
-def _makes_tensor(source: Source, value: ast.expr) -> bool:
-    """Whether an expression is a tensor whatever its names hold: a criterion of torch, arithmetic with one."""
+def _surely_last(source: Source, term: ast.expr, bindings: list[ast.AST]) -> ast.AST | None:
+    """What binds a name last before a term, where it stands in a block around the term; None where a branch may bind it."""
+    before = [node for node in bindings if _place(node) < _place(term)]
+    last = max(before, key=_place) if before else None
+    outside = {id(ancestor) for ancestor in source.ancestors(term)}
+    is_sure = last is not None and any(id(item) in outside for item in source.block(source.statement(last)))
+    return last if is_sure else None
+
+
+def _makes_tensor(source: Source, value: ast.expr, root: Loop | Function) -> bool:
+    """Whether an expression is a tensor whatever its names hold: a criterion of torch, arithmetic with one, a mean."""
     if isinstance(value, ast.BinOp):
-        return _makes_tensor(source, value.left) or _makes_tensor(source, value.right)
+        return _makes_tensor(source, value.left, root) or _makes_tensor(source, value.right, root)
     if isinstance(value, ast.UnaryOp):
-        return not isinstance(value.op, ast.Not) and _makes_tensor(source, value.operand)
+        return not isinstance(value.op, ast.Not) and _makes_tensor(source, value.operand, root)
     if not isinstance(value, ast.Call):
         return False
     if makes_loss(source, value) or _is_moved_criterion(source, value.func):
         return True
-    is_method = isinstance(value.func, ast.Attribute) and value.func.attr in ("mean", "sum", "squeeze")
-    return is_method and isinstance(value.func, ast.Attribute) and _makes_tensor(source, value.func.value)
+    if source.qualified_name(value.func) in _OF_TORCH:
+        return True
+    if not isinstance(value.func, ast.Attribute) or value.func.attr not in ("mean", "sum", "squeeze"):
+        return False
+    return _makes_tensor(source, value.func.value, root) or _is_given_by_model(source, value, value.func.value, root)
+
+
+def _is_given_by_model(source: Source, reduced: ast.Call, node: ast.expr, root: Loop | Function) -> bool:
+    """Whether a name that a call reduces is, in a loop, only what a model gives: `out, penalty = model(x)`."""
+    models = {
+        last_name(call.func.value)
+        for asks in (".parameters", ".train", ".zero_grad")
+        for call in source.calls(asks)
+        if isinstance(call.func, ast.Attribute)
+    }
+    bindings = [n for n in ast.walk(root) if key(node) and binds(n, key(node))]
+    statements = [source.statement(n) for n in bindings]
+    values = [s.value if isinstance(s, ast.Assign) else None for s in statements]
+    runs = [value for value in values if value is not reduced]
+    return bool(runs) and all(
+        isinstance(run, ast.Call) and last_name(run.func) in models - {"", "self"} and not in_no_grad(source, run)
+        for run in runs
+    )
 
 
 def _is_moved_criterion(source: Source, func: ast.expr) -> bool:
