@@ -40,7 +40,7 @@ from perfaudit.static.understanding.called_functions import called_function, cal
 from perfaudit.static.understanding.calls_by_name import calls_by_last_name
 from perfaudit.static.understanding.elsewhere import called_elsewhere
 from perfaudit.static.understanding.models import is_visible
-from perfaudit.static.understanding.names import last_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.values import enclosing_function
 
 _Found = tuple[Loop, list[ast.Call], list[ast.Call], Seen]  # with its runs, and those in functions that it calls
@@ -94,17 +94,22 @@ def _runs_told(source: Source, found: list[_Found]) -> Iterator[ast.Call]:
 def _in_methods(source: Source, statement: ast.stmt, model: str) -> Iterator[tuple[Loop, str]]:
     """The loops of the other methods of an object whose constructor puts its model into eval mode, where nothing ends that.
 
-    Not of methods that are called where gradients are off, here or in another file.
+    Also by a method that it calls in any case. Not of methods that are called where gradients are off, here or elsewhere.
     """
-    constructor = source.parent(statement)
-    owner = source.parent(constructor) if isinstance(constructor, FUNCTIONS) else None
-    if not isinstance(constructor, FUNCTIONS) or constructor.name != "__init__" or not isinstance(owner, ast.ClassDef):
+    setter = source.parent(statement)
+    owner = source.parent(setter) if isinstance(setter, FUNCTIONS) else None
+    if (
+        not isinstance(setter, FUNCTIONS)
+        or not isinstance(owner, ast.ClassDef)
+        or not _is_constructed_by(owner, setter)
+    ):
         return
-    methods = [item for item in owner.body if isinstance(item, FUNCTIONS) and item is not constructor]
+    methods = [item for item in owner.body if isinstance(item, FUNCTIONS) and item is not setter]
     if not model.startswith("self.") or any(
         ends_eval_mode(source, node, model) for method in methods for node in walk(method)
     ):
         return
+    methods = [method for method in methods if method.name != "__init__"]
     # Imported here: few constructors put a model into eval mode.
     from perfaudit.static.checks.eval_without_no_grad.objects import may_train
 
@@ -113,6 +118,16 @@ def _in_methods(source: Source, statement: ast.stmt, model: str) -> Iterator[tup
             around = functions_around(source, loop)
             if around is not None and not calls_elsewhere(source, around).off:
                 yield loop, model
+
+
+def _is_constructed_by(owner: ast.ClassDef, method: Function) -> bool:
+    """Whether a method is the constructor of a class, or one that the constructor calls in any case: `self.load_model()`."""
+    if method.name == "__init__":
+        return True
+    constructors = [item for item in owner.body if isinstance(item, FUNCTIONS) and item.name == "__init__"]
+    statements = [item for constructor in constructors for item in constructor.body]
+    calls = [item.value for item in statements if isinstance(item, (ast.Expr, ast.Assign))]
+    return any(isinstance(call, ast.Call) and dotted_name(call.func) == f"self.{method.name}" for call in calls)
 
 
 def evaluated_elsewhere(

@@ -25,7 +25,8 @@ DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.fu
 _RUN_BY_CALLS = ("forward", "__call__", "__init__")
 PLAIN_CONTEXT = regex(
     r"(^|[._])(autocast|nullcontext|suppress|open|tqdm|trange|progress\w*|\w*bar|timer?|record_function|profile\w*"
-    r"|catch_warnings|TemporaryDirectory|SummaryWriter|start_run|File)$|^wandb\.init$|^torch\.(cuda\.)?(device|stream)$"
+    r"|catch_warnings|redirect_std(out|err)|TemporaryDirectory|\w*[Ww]riter|start_run|begin|\w*File|\w*Executor|Pool"
+    r"|fork_rng|sdpa?_kernel)$|^wandb\.init$|^torch\.(cuda\.)?(device|stream)$"
 )
 _OF_GRADIENTS = regex(r"grad|inference|eval|train|mode|stack|enter", words="grad|inference|eval|train|mode|stack|enter")
 # modules that set no gradients
