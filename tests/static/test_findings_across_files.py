@@ -208,6 +208,43 @@ def test_patches_that_another_file_cuts(project: Folder, other: str, severity: s
     assert finding.severity == severity
 
 
+WINDOWS = """
+import torch
+from torch import nn
+
+class WindowAttention(nn.Module):
+    def __init__(self, width, window_size, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.bias = nn.Parameter(torch.zeros(heads, window_size * window_size, window_size * window_size))
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).reshape(x.shape[0], x.shape[1], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-2, -1) + self.bias).softmax(dim=-1)
+        return (weights @ v).transpose(1, 2).flatten(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("block", "network", "severity"),
+    [
+        ("def __init__(self, width, window_size=7): ...", "pass", "hint"),
+        ("def __init__(self, width, window_size): ...", "Block(96, window_size=8)", "hint"),
+        ("def __init__(self, width, window_size=7): ...", "Block(96, window_size=12)", "warning"),
+        ("def __init__(self, width, window_size=7): ...", "Block(96, window_size=int(argv[1]))", "warning"),
+        ("def __init__(self, width, window_size): ...", "pass", "warning"),  # nobody says one
+    ],
+)
+def test_windows_whose_size_other_files_name(project: Folder, block: str, network: str, severity: str) -> None:
+    block = f"from windows import WindowAttention\nclass Block:\n    {block}\n"
+    network = f"from sys import argv\nfrom block import Block\n{network}\n"
+    folder = project(**{"windows.py": WINDOWS, "block.py": block, "network.py": network})
+    neighbours = Project(sorted(folder.glob("*.py"))).seen_from(folder / "windows.py")
+    (finding,) = run_checks(Source("windows.py", WINDOWS, neighbours), all_rules(), frozenset(["PA203"]))
+    assert finding.severity == severity
+
+
 ASKED_FOR = """
 import torch
 from torch import nn

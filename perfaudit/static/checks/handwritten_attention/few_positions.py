@@ -62,14 +62,34 @@ def _counts_of_patches(source: Source) -> tuple[int, ...]:
 
 
 def _is_in_small_windows(source: Source, function: Function) -> bool:
-    """Whether a class attends in square windows, as it is built with their size, and all sizes in its file are small."""
+    """Whether a class attends in square windows, as it is built with their size, and all sizes in its file are small.
+
+    Where its file names none, those in the files that import it.
+    """
     owner = source.enclosing(function, ast.ClassDef)
     if not isinstance(owner, ast.ClassDef) or not _is_built_with_window(owner):
         return False
     if not any(_is_area(node) for node in walk(owner)):
         return False
+    if _window_sizes(source):
+        return _has_small_windows(source)
+    if source.neighbours is None or source.neighbours.some_importer(_may_have_large_windows, _may_have_windows):
+        return False
+    return bool(source.neighbours.some_importer(_has_small_windows, _may_have_windows))
+
+
+def _may_have_windows(text: str) -> bool:
+    """Whether a text may name the size of a window."""
+    return "win" in text.lower() or "ws" in text
+
+
+def _has_small_windows(source: Source) -> bool:
     sizes = _window_sizes(source)
     return bool(sizes) and all(size is not None and size * size <= FEW for size in sizes)
+
+
+def _may_have_large_windows(source: Source) -> bool:
+    return any(size is None or size * size > FEW for size in _window_sizes(source))
 
 
 def _is_built_with_window(owner: ast.ClassDef) -> bool:
