@@ -17,6 +17,9 @@ from perfaudit.static.project.precision_marks import marks_of_precision
         ("x = x.to(torch.float64)", True),
         ("optimizer = torch.optim.LBFGS(head.parameters())", True),  # lives on small differences of gradients
         ("with autocast(): model(x)", True),
+        ("frequencies = rate * torch.fft.fftfreq(n)[: n // 2]", False),
+        ("frequencies = rate * torch.fft.rfftfreq(n)", False),
+        ("x = torch.fft.rfft(x) * torch.fft.rfftfreq(n)", True),
         ('parser.add_argument("--use_amplify", type=bool)', False),
         ('parser.add_argument("--use_amp", action="store_true")', True),
     ],

@@ -31,6 +31,7 @@ _BESIDE_PRECISION = regex(
     rb"|(?<=\.to\()torch\.float16(?=\))|\.double\(\)(?=\s*/|\.(?!cuda|to\b|train|eval|requires_grad))"
     rb"|(?:linspace|arange|zeros|ones|eye|rand|randn)\((?:[^()\n]|\([^()\n]{0,40}\)){1,80}\)\.double\(\)"
     rb"|use_amp(?=[a-z])"  # use_amplify, use_amplitude
+    rb"|torch\.fft\.r?fftfreq\("  # a table of frequencies
 )
 # An import that brings autocast and what belongs to it: where nothing uses the names, it decides nothing.
 _IMPORTED = regex(
