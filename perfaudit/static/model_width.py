@@ -17,6 +17,8 @@ _LAYER_WORDS = (
     *(b".LSTM(", b".GRU(", b"MultiheadAttention(", b"TransformerEncoderLayer(", b"TransformerDecoderLayer("),
     b"timm.models.vision_transformer",
 )
+# A recurrent layer of a kind that an option names: `getattr(nn, rnn_type)(size, hidden_size)`.
+_RECURRENT_BY_TEXT = regex(rb"\bgetattr\(\s*(?:\w{1,10}\.)?nn\s*,\s*[\w.\[\]\"']{0,30}(?:rnn|RNN|lstm|LSTM|gru|GRU)")
 _MAX_NUMBERS = 400  # of one file that are looked at
 _REACH = 90  # bytes before a number in which its name is looked for
 _NUMBER = regex(rb"\b\d{1,4}\b")
@@ -97,7 +99,8 @@ def marks_of_width(data: bytes) -> set[str]:
     """Which of `LAYERS`, `WIDTH` and `NARROW` the text of a file carries: the last where it names widths, and none is wide."""
     marks = set()
     attends = b"Linear(" in data and b"softmax" in data and _ATTENTION.search(data) is not None
-    if attends or any(word in data for word in _LAYER_WORDS):
+    is_recurrent = b"getattr(" in data and _RECURRENT_BY_TEXT.search(data) is not None
+    if attends or is_recurrent or any(word in data for word in _LAYER_WORDS):
         marks.add(LAYERS)
     wide = {_width(data, place) for place in _places_of(_WIDE_NUMBERS, data)}
     narrow = {_width(data, place, without_noise=True) for place in _places_of(_NARROW_NUMBERS, data)}
