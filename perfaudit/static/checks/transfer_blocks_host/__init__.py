@@ -291,7 +291,15 @@ def _is_read_early(source: Source) -> bool:
     """Whether copies may be read too early, from another stream, or nothing says that the device is CUDA's."""
     if any(source.calls(name) for name in STREAMS):
         return True
-    return "cuda" not in source.text and not (program_says(source, "cuda") or "torch.accelerator" in source.text)
+    if "cuda" in source.text or program_says(source, "cuda") or "torch.accelerator" in source.text:
+        return False
+    return not _is_cuda_by_settings(source)
+
+
+def _is_cuda_by_settings(source: Source) -> bool:
+    """Whether settings files name the device, `"device": "cuda:0"`, and all of them CUDA's."""
+    named = (source.neighbours.settings("device") if source.neighbours is not None else None) or ()
+    return bool(named) and all(str(found.setting.value).startswith("cuda") for found in named)
 
 
 @remember
