@@ -10,6 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import BUILDS, settings_of_trainer
 from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training, training_calls
 from perfaudit.static.old_torch import imports_what_raises
 from perfaudit.static.project.batch_shapes import (
@@ -24,6 +25,7 @@ from perfaudit.static.project.frameworks import running_frameworks
 from perfaudit.static.project.program_marks import SEEDED, without_flags_taken_out
 from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Function, Source
+from perfaudit.static.understanding.built_by_settings import classes_built
 from perfaudit.static.understanding.called_functions import called_function, callers
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.devices import uses_cuda
@@ -38,7 +40,12 @@ from perfaudit.static.understanding.entry import (
 )
 from perfaudit.static.understanding.how_often import runs_often
 from perfaudit.static.understanding.loaders import LOADER
-from perfaudit.static.understanding.model_parts import CONVOLUTIONS, has_small_convolutions_only, whole_models
+from perfaudit.static.understanding.model_parts import (
+    CONVOLUTIONS,
+    WHOLE_MODELS,
+    has_small_convolutions_only,
+    whole_models,
+)
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.raises_today import never_steps, training_raises
 from perfaudit.static.understanding.reached_code import reached_code
@@ -55,6 +62,7 @@ TITLE = "let cuDNN time its algorithms once per input size"
 COST = (
     "cuDNN picks convolution algorithms untimed; timing pays while input sizes stay the same, and hurts if they change"
 )
+_COST_OF_TRAINER = f"has {COST.replace('picks', 'pick')}"
 SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no flag of cuDNN; another function may
 _DECIDED = regex(
     r"benchmark|determinis|reproducib|cudnn\.(enabled(?!\s*=\s*True\b)|flags)",
@@ -149,20 +157,39 @@ def trainer_of_lightning(source: Source, call: ast.Call) -> Iterator[Seen]:
     told = [argument(source, call, name) for name in ("benchmark", "deterministic")]
     if any(value is not ABSENT for value in told) or not fits_on_gpu(source, call):
         return
+    if _trains_on_pictures_of_a_size(source):
+        yield Seen(
+            call,
+            f"`{source.brief(call.func)}` without `benchmark` {_COST_OF_TRAINER}",
+            Proposal(f"{TITLE}: give `benchmark=True`"),
+            severity=hint_if(has_small_convolutions_only(source)),
+        )
+
+
+@check("PA301", call=(*TRAINERS, *BUILDS))
+def trainer_of_settings(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """The same of a trainer whose settings stand in files, none of which gives it one of these."""
+    trainer = settings_of_trainer(source, call)
+    if trainer is None or not trainer.leaves("benchmark") or not trainer.leaves("deterministic", False):
+        return
+    if _trains_on_pictures_of_a_size(source):
+        yield Seen(
+            call,
+            f"the trainer of `{trainer.shown}`, without `benchmark` in its settings, {_COST_OF_TRAINER}",
+            Proposal(f"{TITLE}: set `benchmark: true` for it"),
+            severity=hint_if(has_small_convolutions_only(source)),
+        )
+
+
+def _trains_on_pictures_of_a_size(source: Source) -> bool:
+    """Whether a script of Lightning's convolves batches of one size, as far as is known, and nobody has decided on the flag."""
     built = any(source.calls(name) for name in CONVOLUTIONS) or bool(whole_models(source))
+    built = built or any(WHOLE_MODELS.match(name) for name in classes_built(source))
     if not (built or imported_files_say(source, "convolutions")) or imported_files_say(source, "cudnn"):
-        return
+        return False
     if _sizes_change(source, ()) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
-        return
-    if any(_counts(source, match) for match in _DECIDED.finditer(source.text)):
-        return
-    yield Seen(
-        call,
-        f"`{source.brief(call.func)}` without `benchmark` has cuDNN pick convolution algorithms untimed; timing pays while "
-        "input sizes stay the same, and hurts if they change",
-        Proposal(f"{TITLE}: give `benchmark=True`"),
-        severity=hint_if(has_small_convolutions_only(source)),
-    )
+        return False
+    return not any(_counts(source, match) for match in _DECIDED.finditer(source.text))
 
 
 def _counts(source: Source, mention: re.Match[str]) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from perfaudit.static.import_graph import numbers_in
 from perfaudit.static.project.imported_names import MAX_HOPS, ImportedNames
 from perfaudit.static.project.marks import FIRST_LOOK
+from perfaudit.static.project.settings_text import CLASS_KEYS
 
 if TYPE_CHECKING:
     from perfaudit.static.call_index import CallShape
@@ -84,6 +85,15 @@ class Neighbours(ImportedNames):
         files = [self._project.files[n] for n in numbers_in(imported)]
         self.asked.files.update(files)
         return any(self._project.says_to_program(file, mark) for file in files)
+
+    def modules_carry(self, modules: Iterable[str], mark: str) -> bool:
+        """Whether one of these modules of the project, or a file that it imports, directly or not, says something."""
+        self.asked.imports = True
+        graph = self._project.graph
+        own = {path for module in modules if (path := self._module_file(self._folder, module))}
+        files = own | {self._project.files[n] for path in own for n in numbers_in(graph.imported_by(path))}
+        self.asked.files.update(files)
+        return any(self._project.says_to_program(file, mark) for file in sorted(files))
 
     def picked_carry(self, mark: str) -> bool:
         """Whether one of the modules says something of which this file imports one by a name that it makes up."""
@@ -210,6 +220,16 @@ class Neighbours(ImportedNames):
         """The sections of settings files with the arguments of a class, by its last name, and their files; None as above."""
         self.asked.settings.add(class_name)
         return self._project.settings.sections(self._path, class_name)
+
+    def classes_of_settings(self) -> list[tuple[str, str]]:
+        """The classes that sections of settings files give their arguments, as they are named there, and their files."""
+        self.asked.settings |= set(CLASS_KEYS)
+        return self._project.settings.classes(self._path)
+
+    def texts_of_settings(self) -> list[tuple[str, str]]:
+        """The settings files of this project and their texts."""
+        self.asked.settings |= {":", "="}  # one of which each of them has that sets anything
+        return self._project.settings.texts(self._path)
 
     def lacks_beside(self, found: Sequence[Found]) -> bool:
         """Whether a settings file beside those of some settings looks like them and lacks the setting."""

@@ -16,6 +16,7 @@ from perfaudit.records import NamedTuple
 from perfaudit.static import discover
 from perfaudit.static.project.layout import TOPS, Layout
 from perfaudit.static.project.settings_text import (
+    CLASS_KEYS,
     JSON,
     OTHERS,
     SUFFIXES,
@@ -74,6 +75,7 @@ class SettingsFiles:
         self._texts: dict[str, list[tuple[str, str | None]] | None] = {}
         self._settings: dict[tuple[str, str], list[Found]] = {}
         self._sections: dict[tuple[str, str], list[tuple[Section, str]]] = {}
+        self._classes: dict[str, list[tuple[str, str]]] = {}
         self._tops: dict[tuple[str, str], frozenset[str]] = {}
         self._digests: dict[tuple[str, str], str] = {}
 
@@ -107,6 +109,25 @@ class SettingsFiles:
                 if section.class_made.rpartition(".")[2] == class_name
             ]
         return self._sections[key]
+
+    def texts(self, path: str) -> list[tuple[str, str]]:
+        """The settings files of a file's project that can be read, of kinds that are, and their texts."""
+        return [
+            (file, text) for file, text in self._texts_of(path) or () if text is not None and not file.endswith(OTHERS)
+        ]
+
+    def classes(self, path: str) -> list[tuple[str, str]]:
+        """The classes that sections of settings files give their arguments, as they are named there, and their files."""
+        root, texts = self._root(path), self._texts_of(path)
+        if root not in self._classes:
+            self._classes[root] = [
+                (section.class_made, file)
+                for file, text in texts or ()
+                if text is not None and any(key in text for key in CLASS_KEYS)
+                for section in sections_of(text, _suffix(file)) or ()
+                if section.class_made
+            ]
+        return self._classes[root]
 
     def is_lacking_beside(self, path: str, found: Sequence[Found]) -> bool:
         """Whether a file beside those of some settings lacks them and looks alike: by two keys on top, or by the section."""

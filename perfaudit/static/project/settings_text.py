@@ -22,7 +22,7 @@ OTHERS = (
     *(".sh", ".slurm", ".sbatch"),
 )
 
-_CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
+CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
 # The section beside `class_path`, `target` or, for the last, `type` with what the class is given.
 _ARGUMENTS = ("init_args", "params", "args")
 # `${paths.package}.data.Images`: its last name is known.
@@ -72,7 +72,7 @@ class Section:
         """The class that the section gives its arguments, as it is named there: "data.Images"; "" where it names none."""
         own = self.keys[-1] if self.keys else ""
         beside = self.above if own in _ARGUMENTS else None
-        for section, names in ((self, _CLASS_KEYS), (beside, ("type",) if own == "args" else _CLASS_KEYS)):
+        for section, names in ((self, CLASS_KEYS), (beside, ("type",) if own == "args" else CLASS_KEYS)):
             for setting in section.settings if section is not None else ():
                 if setting.keys[-1] in names and isinstance(setting.value, str):
                     return setting.value
@@ -163,7 +163,7 @@ def _of_lines(text: str) -> Iterator[Section]:
             inside.settings += _in_braces(keys, value, number, lines)
             inside.is_whole = False
         elif value:
-            is_class = key in _CLASS_KEYS and _CLASS_BELOW_FILLED_IN.fullmatch(value)
+            is_class = key in CLASS_KEYS and _CLASS_BELOW_FILLED_IN.fullmatch(value)
             section.settings.append(Setting(keys, value if is_class else _scalar(value), number))
         else:
             found.append(inner_section := Section(keys, above=section))

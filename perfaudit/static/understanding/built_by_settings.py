@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
 from perfaudit.static.source import Function, Source
+from perfaudit.static.understanding.answers import remember
 
 if TYPE_CHECKING:
     from perfaudit.static.project.settings_text import Section
 
 OF_LOADERS = regex(r"worker|thread|pin_mem|WORKER|THREAD|PIN_MEM")  # names of which marks tell what else sets them
+# Calls that build what a section of settings names: `hydra.utils.instantiate(cfg.model)`, and such of a project's own.
+_BUILDS = regex(r"\b(?:instantiate\w*|init_module)\(")
 _CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
 
 
@@ -35,6 +38,26 @@ def _is_of_project(source: Source, dotted: str) -> bool:
     return not module or "${" in module or (source.neighbours is not None and source.neighbours.holds_module(module))
 
 
+@remember
+def classes_built(source: Source) -> tuple[str, ...]:
+    """The classes that settings files name, `torchvision.models.resnet18`, where the file builds what they name.
+
+    Of hydra's files those count that may be chosen. What is filled in before the name of a module is left out.
+    """
+    if source.neighbours is None or not _BUILDS.search(source.text) or source.neighbours.settings_move():
+        return ()
+    named = source.neighbours.classes_of_settings()
+    chosen = {file for file in {file for _, file in named} if may_be_chosen(source, file)}
+    return tuple(dict.fromkeys(name.rpartition("}.")[2] for name, file in named if file in chosen and "." in name))
+
+
+def built_files_say(source: Source, mark: str) -> bool:
+    """Whether a file that defines a class which settings files build, or one that it imports, says something."""
+    built = classes_built(source)
+    modules = dict.fromkeys(name.rpartition(".")[0] for name in built)
+    return bool(modules) and source.neighbours is not None and source.neighbours.modules_carry(modules, mark)
+
+
 def class_of(source: Source, constructor: Function) -> str:
     """The name of the class around a method, "" where there is none."""
     owner = source.parent(constructor)
@@ -46,7 +69,7 @@ def may_be_chosen(source: Source, file: str) -> bool:
 
     A template's own data, which the lists of a project no longer name, is left over.
     """
-    chosen = chosen_of_group(source, file.rpartition("/")[0].rpartition("/")[2])
+    chosen = chosen_of_group(source, group_of(file))
     return not chosen or None in chosen or stem_of(file) in chosen
 
 
@@ -61,6 +84,11 @@ def chosen_of_group(source: Source, group: str) -> set[str | None]:
         if found.setting.keys[-2:] == ("defaults", key)
     ]
     return {stem_of(each) if isinstance(each, str) else None for each in chosen}
+
+
+def group_of(file: str) -> str:
+    """The name of the folder that a settings file is in, "" at the top: hydra's group."""
+    return file.rpartition("/")[0].rpartition("/")[2]
 
 
 def stem_of(file: str) -> str:

@@ -8,7 +8,7 @@ from perfaudit.expressions import regex
 from perfaudit.static.project.settings_files import Found
 from perfaudit.static.project.settings_text import UNREAD
 from perfaudit.static.source import FUNCTIONS, Source
-from perfaudit.static.understanding.built_by_settings import chosen_of_group, stem_of
+from perfaudit.static.understanding.built_by_settings import chosen_of_group, group_of, stem_of
 from perfaudit.static.understanding.names import last_name
 
 _HOOK = regex(r"(train|val|test|predict)_dataloader$")
@@ -34,19 +34,14 @@ def is_put_on_gpu(source: Source) -> bool:
     told = source.neighbours.settings("accelerator") or []
     counted = source.neighbours.settings("gpus") or []
     built = source.neighbours.sections_for("Trainer") or []
-    groups = {folder for _, file in built if (folder := _folder_of(file))}
+    groups = {folder for _, file in built if (folder := group_of(file))}
     chosen = {folder: stems for folder in groups if (stems := chosen_of_group(source, folder))}
     if chosen:
-        told = [each for each in told if stem_of(each.file) in chosen.get(_folder_of(each.file), ())]
-        counted = [each for each in counted if stem_of(each.file) in chosen.get(_folder_of(each.file), ())]
+        told = [each for each in told if stem_of(each.file) in chosen.get(group_of(each.file), ())]
+        counted = [each for each in counted if stem_of(each.file) in chosen.get(group_of(each.file), ())]
         return any(_says_gpu(each) for each in told) or any(_counts_gpus(each) for each in counted)
     said = [_says_gpu(each) for each in told] or [_counts_gpus(each) for each in counted]
     return bool(said) and all(said)
-
-
-def _folder_of(file: str) -> str:
-    """The name of the folder that a file is in, "" at the top."""
-    return file.rpartition("/")[0].rpartition("/")[2]
 
 
 def _says_gpu(found: Found) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
@@ -47,7 +48,7 @@ _READS = ("load", "safe_load", "full_load", "load_config", "load_yaml", "read_ya
 
 def configured_value(source: Source, node: ast.expr) -> Default | None:
     """What an expression is that takes a setting of loaders from a configuration; None where that cannot be told."""
-    found = _by_keys(source, _keys(source, node))
+    found = _by_keys(source, keys_taken(source, node))
     has_default = isinstance(node, ast.Call) and len(node.args) > 1  # `cfg.get("workers", 1)`, where a file may lack it
     if (
         has_default
@@ -62,18 +63,18 @@ def configured_value(source: Source, node: ast.expr) -> Default | None:
 def configured_argument(source: Source, call: ast.Call, name: str) -> Default | None:
     """What a call is given under a name by the part of a configuration that it unpacks: `DataLoader(images, **cfg.loader)`."""
     unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
-    keys = _keys(source, unpacked[0]) if len(unpacked) == 1 else ()
+    keys = keys_taken(source, unpacked[0]) if len(unpacked) == 1 else ()
     return _by_keys(source, (*keys, name)) if keys else None
 
 
 def is_left_out(source: Source, call: ast.Call, name: str) -> bool:
     """Whether a call unpacks a part of a configuration that is in sight, and no settings file and no code sets such a name."""
     unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
-    keys = _keys(source, unpacked[0]) if len(unpacked) == 1 else ()
-    if not keys or source.neighbours is None or not _is_configured_by_files(source):
+    keys = keys_taken(source, unpacked[0]) if len(unpacked) == 1 else ()
+    if not keys or source.neighbours is None or not is_configured_by_files(source):
         return False
     parts = source.neighbours.settings(keys[-1]) or ()
-    is_in_sight = any(found.setting.value is UNREAD and _fits(keys, _path(found)) for found in parts)
+    is_in_sight = any(found.setting.value is UNREAD and leads_to(keys, found) for found in parts)
     return is_in_sight and source.neighbours.settings(name) == [] and not _is_given(source, name, (OFF, ON, SOME))
 
 
@@ -85,19 +86,22 @@ def _by_keys(source: Source, keys: tuple[str, ...]) -> Default | None:
     in_code = _nodes_set(source, keys)
     if in_files is None or in_code is None:
         return None
-    fitting = [found for found in in_files if not found.setting.keys or _fits(keys, _path(found))]
+    fitting = [found for found in in_files if not found.setting.keys or leads_to(keys, found)]
     named = _named_in(source, fitting)
-    if fitting and not (_is_configured_by_files(source) and (named or not source.neighbours.lacks_beside(fitting))):
+    if fitting and not (is_configured_by_files(source) and (named or not source.neighbours.lacks_beside(fitting))):
         return None
     said = [(found.setting.value, found.place) for found in named or fitting]
     return _unless_given(source, keys[-1], _common_value(said if named else [*said, *in_code]))
 
 
-def _is_configured_by_files(source: Source) -> bool:
-    """Whether the project reads settings files, and none of hydra's moves sections, and no framework adds settings of its own."""
+def is_configured_by_files(source: Source, more: Set[str] = frozenset()) -> bool:
+    """Whether the project reads settings files, and none of hydra's moves sections, and no framework adds settings of its own.
+
+    more: frameworks of which it is known that they add none.
+    """
     assert source.neighbours is not None
     reads = source.neighbours.project_imports
-    return reads(_READERS) and not reads(_FRAMEWORKS) and not source.neighbours.settings_move()
+    return reads(_READERS | more) and not reads(_FRAMEWORKS - more) and not source.neighbours.settings_move()
 
 
 def _unless_given(source: Source, name: str, found: Default | None) -> Default | None:
@@ -170,7 +174,7 @@ def _common_value(found: list[tuple[object, str]]) -> Default | None:
     return Default(values[0], UNLESS, place=f"`{found[0][1]}`{more}")
 
 
-def _keys(source: Source, node: ast.expr, depth: int = 3) -> tuple[str, ...]:
+def keys_taken(source: Source, node: ast.expr, depth: int = 3) -> tuple[str, ...]:
     """The keys by which an expression is taken from a configuration, as far as they are in sight; () where it is none."""
     parts: list[str] = []
     while (taken := _base_and_key(node)) is not None:
@@ -180,7 +184,7 @@ def _keys(source: Source, node: ast.expr, depth: int = 3) -> tuple[str, ...]:
         return ()
     bindings = source.lookup(node)
     value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
-    if value is not None and depth and (before := _keys(source, value, depth - 1)):
+    if value is not None and depth and (before := keys_taken(source, value, depth - 1)):
         return (*before, *parts)
     made = [assigned_value(source, binding) for binding in bindings]
     parsed = (each for each in made if isinstance(each, ast.Call) and last_name(each.func).startswith("parse"))
@@ -206,11 +210,6 @@ def _base_and_key(node: ast.expr) -> tuple[ast.expr, str] | None:
     return (base, key.value) if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
 
 
-def _path(found: Found) -> tuple[str, ...]:
-    """The keys that lead to a setting, before them the folders of its file: hydra's groups are such."""
-    return (*found.file.split("/")[:-1], *found.setting.keys)
-
-
 def _named_in(source: Source, found: list[Found]) -> list[Found]:
     """Those settings of the one file that an option is by default: `add_argument("--config", default="configs/train.yaml")`.
 
@@ -231,8 +230,12 @@ def _named_in(source: Source, found: list[Found]) -> list[Found]:
     return [each for each in found if each.file in taken] if len(taken) == 1 else []
 
 
+def leads_to(keys: tuple[str, ...], found: Found) -> bool:
+    """Whether the last of all keys that lead to a setting are these; first come the folders of its file, as hydra's groups."""
+    return _fits(keys, (*found.file.split("/")[:-1], *found.setting.keys))
+
+
 def _fits(keys: tuple[str, ...], path: tuple[str, ...]) -> bool:
-    """Whether the last of all keys that lead to a setting are these."""
     return path[-len(keys) :] == keys
 
 

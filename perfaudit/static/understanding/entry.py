@@ -10,6 +10,7 @@ from perfaudit.static import edit
 from perfaudit.static.project.frameworks import has_trainer, running_frameworks
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.answers import remember
+from perfaudit.static.understanding.built_by_settings import built_files_say
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
 from perfaudit.static.understanding.devices import uses_cuda
@@ -91,8 +92,12 @@ def is_run_by_framework(source: Source) -> bool:
 
 
 def imported_files_say(source: Source, mark: str) -> bool:
-    """Whether a file of the project that this one imports, directly or not, says something (see `Project.says_to_program`)."""
-    return source.neighbours is not None and source.neighbours.imports_carry(mark)
+    """Whether a file of the project that this one imports, directly or not, says something (see `Project.says_to_program`).
+
+    So does one whose classes settings files have this one build.
+    """
+    neighbours = source.neighbours
+    return neighbours is not None and (neighbours.imports_carry(mark) or built_files_say(source, mark))
 
 
 @remember  # several rules ask for the same file

@@ -24,7 +24,7 @@ WIDE_LINEAR = 2048  # features in and out, where each sample is one vector
 WIDE_ATTENTION = 512  # features, where each sample is a sequence of vectors
 WIDE_CONVOLUTION = 256  # channels
 FEW_CHANNELS = 128  # with no more in any layer, as for MNIST, the choice of an algorithm saves little
-_WHOLE_MODELS = regex(
+WHOLE_MODELS = regex(
     r"torchvision\.models\.([a-z0-9]+\.)?"
     r"(get_model|vgg|resnet|resnext|wide_resnet|densenet|efficientnet|convnext|regnet|inception|googlenet|vit|swin)_?\w*$"
 )
@@ -41,7 +41,7 @@ def whole_models(source: Source) -> list[ast.Call]:
         if isinstance(func, ast.Subscript):
             if source.qualified_name(func.value) == "torchvision.models.__dict__":
                 found.append(call)
-        elif _WHOLE_MODELS.match(source.qualified_name(func) or ""):
+        elif WHOLE_MODELS.match(source.qualified_name(func) or ""):
             found.append(call)
     return found
 
@@ -53,14 +53,14 @@ def _hands_on_whole_model(source: Source) -> bool:
     """
     if "torchvision" not in imported_packages(source):
         return False
-    has_names = any(_WHOLE_MODELS.match(full) for full in source.aliases.values())
+    has_names = any(WHOLE_MODELS.match(full) for full in source.aliases.values())
     for call in source.nodes(ast.Call):
         if has_names and isinstance(call.func, ast.Name) and call.func.id == "eval" and call.args:
             return True
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
             if isinstance(given, ast.Subscript) and source.qualified_name(given.value) == "torchvision.models.__dict__":
                 return True
-            if isinstance(given, (ast.Attribute, ast.Name)) and _WHOLE_MODELS.match(source.qualified_name(given) or ""):
+            if isinstance(given, (ast.Attribute, ast.Name)) and WHOLE_MODELS.match(source.qualified_name(given) or ""):
                 return True
     return False
 

@@ -11,6 +11,7 @@ from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
 from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import BUILDS, settings_of_trainer
 from perfaudit.static.checks.mixed_precision_missing.training_starts import (
     shown_start,
     starts_training,
@@ -23,10 +24,12 @@ from perfaudit.static.project.precision_marks import FEWER_BITS, TF32_ON
 from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
+from perfaudit.static.understanding.built_by_settings import classes_built
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, imported_files_say, is_whole, script_loops
 from perfaudit.static.understanding.losses import backward_operand
 from perfaudit.static.understanding.model_parts import (
+    WHOLE_MODELS,
     has_large_convolutions,
     has_large_matmuls,
     has_transformer_of_library,
@@ -49,6 +52,9 @@ _DECIDED_FOR_TRAINER = regex(
 )
 # No CUDA device, a configuration elsewhere, or matmuls on the tensor cores all the same.
 _SAYS_OTHERWISE = ("use_cpu", "no_cuda", "deepspeed", "fsdp", "use_mps_device", "tf32")
+_OF_PRECISION = ("precision", "plugins", "amp_backend", "amp_level")  # arguments of Lightning's Trainer
+_FLOAT32 = (32, "32", "32-true")  # what `precision` is by default
+_PLAIN_STRATEGIES = ("ddp", "auto", "dp")
 # Autocast runs these in float32.
 _SAFE_LOSSES = {"CrossEntropy", "NLL", "MSE", "L1", "SmoothL1", "BCEWithLogits", "Huber"}
 _SAFE_FUNCTIONS = {
@@ -136,21 +142,35 @@ def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
         return True
     if has_large_matmuls(source) or has_transformer_of_library(source):
         return True
+    built = classes_built(source)
+    if any(WHOLE_MODELS.match(name) or name == "timm.create_model" for name in built):
+        return True
     # Imported here: many scripts hold their model.
-    from perfaudit.static.checks.mixed_precision_missing.reached_width import ENVIRONMENT, may_reach_width
+    from perfaudit.static.checks.mixed_precision_missing.reached_width import (
+        ENVIRONMENT,
+        may_reach_layers,
+        may_reach_width,
+    )
+    from perfaudit.static.checks.mixed_precision_missing.widths_of_settings import width_of_settings
 
     if imported_files_say(source, "framework") and not is_framework_known:
         return False
     if source.neighbours and source.neighbours.picked_carry(NARROW):
         return False  # of several models that an option picks from, none may be small
-    if imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model"):
-        return may_reach_width(source)
+    is_narrow = bool(built) and width_of_settings(source) == NARROW  # what settings give holds as well
+    has_wide = imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model")
+    if has_wide and may_reach_width(source):
+        return not is_narrow
     own = marks_of_width(source.text.encode("utf-8", "replace"))
     if source.says(ENVIRONMENT):
         return False
     if NARROW in own:  # what the script gives holds, whatever the defaults of its model are
         return False
-    return all(mark in own or imported_files_say(source, mark) for mark in (LAYERS, WIDTH)) and may_reach_width(source)
+    if LAYERS not in own and not imported_files_say(source, LAYERS):
+        return False
+    if (WIDTH in own or imported_files_say(source, WIDTH)) and may_reach_width(source):
+        return not is_narrow
+    return may_reach_layers(source) and width_of_settings(source) == WIDTH
 
 
 @check("PA304", call=ARGUMENTS_OF_TRAINER)
@@ -175,25 +195,51 @@ def trainer_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
 @check("PA304", call=TRAINERS)
 def trainer_of_lightning_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
     """Lightning's Trainer, which computes in float32 unless it is told otherwise."""
-    told = [argument(source, call, name) for name in ("precision", "plugins", "amp_backend", "amp_level")]
+    told = [argument(source, call, name) for name in _OF_PRECISION]
     if any(value is not ABSENT for value in told) or "precision" in source.text_of(call):  # in a comment: it was tried
         return
     if not fits_on_gpu(source, call):
         return
     strategy = argument(source, call, "strategy")
-    if strategy is not ABSENT and not str(constant(source, strategy)).startswith(("ddp", "auto", "dp")):
+    if strategy is not ABSENT and not str(constant(source, strategy)).startswith(_PLAIN_STRATEGIES):
         return  # one that decides the precision elsewhere, as that of deepspeed
-    if decides_precision(source) or source.says(FEWER_BITS) or imported_files_say(source, "precision"):
+    if _computes_in_float32(source):
+        yield Seen(
+            call,
+            f"`{source.brief(call.func)}` without `precision` computes in float32, off most of the tensor cores",
+            Proposal('give `precision="bf16-mixed"` (GPUs from Ampere on; before, `"16-mixed"`)'),
+        )
+
+
+@check("PA304", call=(*TRAINERS, *BUILDS))
+def trainer_of_settings_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
+    """The same of a trainer whose settings stand in files, none of which gives it another precision than float32."""
+    trainer = settings_of_trainer(source, call)
+    if trainer is None or "precision" in source.code or not trainer.leaves("precision", *_FLOAT32):
         return
-    if "matmul_precision" in source.text or imported_files_say(source, "tf32"):  # matmuls are on the tensor cores
+    if not all(trainer.leaves(name) for name in _OF_PRECISION if name != "precision"):
         return
-    if not _has_large_model(source, is_framework_known=True) or lacks_autocast(source):
+    strategies = trainer.told("strategy")
+    if strategies is None or not all(str(s.setting.value).startswith(_PLAIN_STRATEGIES) for s in strategies):
         return
+    if not _computes_in_float32(source):
+        return
+    said = next((each for each in trainer.told("precision") or () if each.setting.value is not None), None)
+    says = f"with `precision: {said.setting.value}` (`{said.place}`)" if said else "without `precision` in its settings"
     yield Seen(
         call,
-        f"`{source.brief(call.func)}` without `precision` computes in float32, off most of the tensor cores",
-        Proposal('give `precision="bf16-mixed"` (GPUs from Ampere on; before, `"16-mixed"`)'),
+        f"the trainer of `{trainer.shown}`, {says}, computes in float32, off most of the tensor cores",
+        Proposal("set `precision: bf16-mixed` for it (GPUs from Ampere on; before, `16-mixed`)"),
     )
+
+
+def _computes_in_float32(source: Source) -> bool:
+    """Whether the model of Lightning's trainer is large, and neither the script nor what it imports says another precision."""
+    if decides_precision(source) or source.says(FEWER_BITS) or imported_files_say(source, "precision"):
+        return False
+    if "matmul_precision" in source.text or imported_files_say(source, "tf32"):  # matmuls are on the tensor cores
+        return False
+    return _has_large_model(source, is_framework_known=True) and not lacks_autocast(source)
 
 
 def _first_line(place: ast.AST) -> ast.AST:

@@ -23,13 +23,24 @@ def may_reach_width(source: Source) -> bool:
 
     Nor is it for layers of a width that is multiplied by a square, as those in front of a `PixelShuffle` are.
     """
-    reached = reached_code(source)
-    if reached is None or reached.borrows_models:
-        return True
-    others = [there.text_of(node) for there, node in reached.code if there is not source]
-    data = without_comments("\n".join([source.text, *others]).encode("utf-8", "replace"))
-    if _SQUARED.search(data):
+    data = reached_bytes(source)
+    if data is None or _SQUARED.search(data):
         return True
     if "wide convolutions" in marks_of_convolutions(data):
         return True
     return not ENVIRONMENT.search(data.decode("utf-8", "replace")) and {LAYERS, WIDTH} <= marks_of_width(data)
+
+
+def may_reach_layers(source: Source) -> bool:
+    """Whether what the script reaches names layers of sequences or maps; True wherever what it reaches is not clear."""
+    data = reached_bytes(source)
+    return data is None or LAYERS in marks_of_width(data)
+
+
+def reached_bytes(source: Source) -> bytes | None:
+    """The text of a script and what it reaches, without comments; None where that is not clear, or a library lends models."""
+    reached = reached_code(source)
+    if reached is None or reached.borrows_models:
+        return None
+    others = [there.text_of(node) for there, node in reached.code if there is not source]
+    return without_comments("\n".join([source.text, *others]).encode("utf-8", "replace"))

@@ -15,7 +15,7 @@ TRAINERS = (
     *("pytorch_lightning.Trainer", "pytorch_lightning.trainer.Trainer"),
 )
 _EVALUATES = {"test", "validate", "predict"}
-_TRIES_OUT = {"overfit_batches", "barebones"}
+TRIES_OUT = {"overfit_batches", "barebones"}
 
 
 def fits_on_gpu(source: Source, call: ast.Call) -> bool:
@@ -24,9 +24,9 @@ def fits_on_gpu(source: Source, call: ast.Call) -> bool:
     Not one that tries a model out on a few batches, nor one in a test.
     """
     given = {keyword.arg for keyword in call.keywords}
-    if None in given or _TRIES_OUT & given or call.args or is_test(source, call) or _is_dry_run(source, call):
+    if None in given or TRIES_OUT & given or call.args or is_test(source, call) or _is_dry_run(source, call):
         return False
-    return _fits(source, call) and (takes_gpu(source, call) or _is_told_by_settings(source, call))
+    return fits(source, call) and (takes_gpu(source, call) or _is_told_by_settings(source, call))
 
 
 def _is_dry_run(source: Source, call: ast.Call) -> bool:
@@ -46,13 +46,15 @@ def _is_told_by_settings(source: Source, call: ast.Call) -> bool:
     return is_put_on_gpu(source)
 
 
-def _fits(source: Source, call: ast.Call) -> bool:
+def fits(source: Source, call: ast.Call) -> bool:
     """Whether a trainer is asked to fit, as far as what stands behind it in its block tells; else whether any is in the file.
 
     It is known by the name that it is bound to, elsewhere in the file by a trainer's: scalers fit, too.
     """
     statement = source.statement(call)
-    names = {last_name(target) for target in statement.targets} if isinstance(statement, ast.Assign) else set()
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
+    names = {last_name(target) for target in targets}
     behind = [item for item in source.block(statement) if item.lineno >= statement.lineno]
     calls = [node.func for item in behind for node in ast.walk(item) if isinstance(node, ast.Call)]
     methods = [func for func in calls if isinstance(func, ast.Attribute)]

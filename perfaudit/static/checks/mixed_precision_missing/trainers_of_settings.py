@@ -1,0 +1,99 @@
+"""Trainers of Lightning whose arguments stand in settings files: `Trainer(**cfg.trainer)`, `instantiate(cfg.trainer)`."""
+
+from __future__ import annotations
+
+import ast
+
+from perfaudit.records import NamedTuple
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, TRIES_OUT, fits
+from perfaudit.static.project.settings_files import Found
+from perfaudit.static.project.settings_text import UNREAD
+from perfaudit.static.source import Source
+from perfaudit.static.understanding.built_by_settings import chosen_of_group, group_of, stem_of
+from perfaudit.static.understanding.configured_trainers import is_put_on_gpu
+from perfaudit.static.understanding.configured_values import is_configured_by_files, keys_taken, leads_to
+from perfaudit.static.understanding.demonstrations import is_test
+
+BUILDS = ("hydra.utils.instantiate", "hydra.utils.call")
+_TAKE_GPU = "lightning."  # the package whose trainers take a GPU by themselves; the older one had the CPU by default
+_DEVICES = ("accelerator", "gpus", "devices")
+_FEW_BATCHES = {*TRIES_OUT, "fast_dev_run", "limit_train_batches"}
+_ALL_BATCHES = (None, False, 0, 1, "0", "0.0", "1.0")
+
+
+class SettingsOfTrainer(NamedTuple):
+    """A call that hands a part of a configuration to a trainer of Lightning, that part, and the keys that lead to it."""
+
+    source: Source
+    call: ast.Call
+    part: ast.expr
+    keys: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The part as it stands in the call: `cfg.trainer`, `**cfg.trainer`."""
+        return f"{'' if self.call.args else '**'}{self.source.brief(self.part)}"
+
+    def told(self, name: str) -> list[Found] | None:
+        """What the settings files of the project give the trainer under a name; None where that cannot be told.
+
+        Of files that nothing chooses, too: somebody wrote them for this trainer.
+        """
+        assert self.source.neighbours is not None
+        found = self.source.neighbours.settings(name)
+        is_given = any(keyword.arg == name for keyword in self.call.keywords)
+        if found is None or is_given or any(not each.setting.keys for each in found):
+            return None
+        own = [each for each in found if leads_to((*self.keys, name), each)]
+        return None if any(each.setting.value is UNREAD for each in own) else own
+
+    def leaves(self, name: str, *values: object) -> bool:
+        """Whether no settings file gives the trainer anything else under a name than None or one of these values."""
+        found = self.told(name)
+        return found is not None and all(each.setting.value in (None, *values) for each in found)
+
+
+def settings_of_trainer(source: Source, call: ast.Call) -> SettingsOfTrainer | None:
+    """The settings of a trainer that fits a model on a GPU, where all of them stand in settings files or in the call.
+
+    None for any other call, and for a trainer that tries a model out on a few batches.
+    """
+    if source.neighbours is None or is_test(source, call):
+        return None
+    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    is_built = source.qualified_name(call.func) in BUILDS
+    handed = call.args if is_built else unpacked
+    if len(handed) != 1 or len(call.args) + len(unpacked) != 1:
+        return None
+    keys = keys_taken(source, handed[0])
+    if not keys or not is_configured_by_files(source) or not fits(source, call):
+        return None
+    made = _classes_made(source, keys) if is_built else [source.qualified_name(call.func) or ""]
+    if not any(name in TRAINERS for name in made):
+        return None
+    trainer = SettingsOfTrainer(source, call, handed[0], keys)
+    takes_gpu = any(name.startswith(_TAKE_GPU) for name in made) and all(trainer.told(name) == [] for name in _DEVICES)
+    is_tried = any(_is_chosen(source, each) for name in _FEW_BATCHES for each in _trials(trainer, name))
+    return trainer if (takes_gpu or is_put_on_gpu(source)) and not is_tried else None
+
+
+def _classes_made(source: Source, keys: tuple[str, ...]) -> list[str]:
+    """The classes by the name of a trainer that a section under these keys names."""
+    assert source.neighbours is not None
+    found = source.neighbours.sections_for("Trainer") or []
+    paths = [((*file.split("/")[:-1], *section.keys), section) for section, file in found]
+    return [section.class_made for path, section in paths if path[-len(keys) :] == keys]
+
+
+def _trials(trainer: SettingsOfTrainer, name: str) -> list[Found]:
+    """The settings by which a trainer runs a few batches only."""
+    assert trainer.source.neighbours is not None
+    found = trainer.source.neighbours.settings(name) or []
+    own = [each for each in found if leads_to((*trainer.keys, name), each)]
+    return [each for each in own if each.setting.value not in _ALL_BATCHES]
+
+
+def _is_chosen(source: Source, found: Found) -> bool:
+    """Whether a setting stands in a file that a list of hydra's defaults chooses, or for which there is no such list."""
+    chosen = chosen_of_group(source, group_of(found.file))
+    return not chosen or stem_of(found.file) in chosen
