@@ -27,6 +27,7 @@ from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.built_by_settings import classes_built
 from perfaudit.static.understanding.called_functions import called_function, callers
+from perfaudit.static.understanding.configured_trainers import is_kept_on_cpu
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.entry import (
@@ -129,7 +130,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
     if _sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return
     is_hint = has_small_convolutions_only(source) or trains_small_rows(source)
-    is_hint = is_hint or never_steps(source, loops) or trains_on_digits(source)
+    is_hint = is_hint or never_steps(source, loops) or trains_on_digits(source) or is_kept_on_cpu(source)
     if start is not None:
         is_hint = is_hint or imports_what_raises(source) or training_raises(source, training_calls(source))
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]

@@ -1,4 +1,4 @@
-"""Trainers of Lightning that get their device from settings files, `accelerator: gpu`, `gpus: 1`, and loaders that feed them."""
+"""Devices that settings files name: of a trainer of Lightning's, `accelerator: gpu`, of loaders that feed it, of a program."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from perfaudit.static.understanding.names import last_name
 
 _HOOK = regex(r"(train|val|test|predict)_dataloader$")
 _ON_GPU = ("gpu", "cuda", "auto")
+_COUNTS, _DEVICES = ("n_gpu", "n_gpus", "num_gpus", "ngpu"), ("device", "accelerator")
 _NO_GPUS = (0, None, False, "0", "", UNREAD)
 
 
@@ -42,6 +43,16 @@ def is_put_on_gpu(source: Source) -> bool:
         return any(_says_gpu(each) for each in told) or any(_counts_gpus(each) for each in counted)
     said = [_says_gpu(each) for each in told] or [_counts_gpus(each) for each in counted]
     return bool(said) and all(said)
+
+
+def is_kept_on_cpu(source: Source) -> bool:
+    """Whether settings files name a device, or a number of GPUs, and all of them the CPU: `"n_gpu": 0`, `device: cpu`."""
+    if source.neighbours is None:
+        return False
+    counted = [each for name in _COUNTS for each in source.neighbours.settings(name) or ()]
+    told = [each for name in _DEVICES for each in source.neighbours.settings(name) or ()]
+    says_none = all(each.setting.value in (0, "0") and each.setting.value is not False for each in counted)
+    return bool(counted or told) and says_none and all(each.setting.value == "cpu" for each in told)
 
 
 def _says_gpu(found: Found) -> bool:

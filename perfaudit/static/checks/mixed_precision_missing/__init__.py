@@ -25,6 +25,7 @@ from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
 from perfaudit.static.understanding.built_by_settings import classes_built
+from perfaudit.static.understanding.configured_trainers import is_kept_on_cpu
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, imported_files_say, is_whole, script_loops
 from perfaudit.static.understanding.losses import backward_operand
@@ -96,7 +97,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         is_import = isinstance(start, (ast.Import, ast.ImportFrom))
         shown = "this script" if is_import else f"`{source.brief(_first_line(training_call(source, start)))}`"
         message = f"{shown} starts a training in float32, off most of the tensor cores: no file of it uses autocast"
-        is_hint = trains_on_digits(source) or training_raises(source, training_calls(source))
+        is_hint = _is_hardly_worth_it(source) or training_raises(source, training_calls(source))
         yield Seen(start, message, Proposal(TITLE), severity=hint_if(is_hint))
         return
     step = loops[0]
@@ -113,8 +114,13 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     shown = source.brief(_first_line(place))
     other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
     message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
-    is_hint = never_steps(source, loops) or trains_on_digits(source)
+    is_hint = never_steps(source, loops) or _is_hardly_worth_it(source)
     yield Seen(place, message, Proposal(TITLE, edits), hot=True, severity=hint_if(is_hint))
+
+
+def _is_hardly_worth_it(source: Source) -> bool:
+    """Whether a training is an exercise, or its settings files keep it on the CPU."""
+    return trains_on_digits(source) or is_kept_on_cpu(source)
 
 
 def _is_imported_with_tf32(source: Source) -> bool:
