@@ -20,7 +20,7 @@ _SET = regex(
     re.MULTILINE,
 )
 _NAMED = regex(
-    r"(?i)hidden|hid_|d_?model|model_?dim|channel|filters|planes|n_?feat|features|embd|embed|rnn_size|d_?inner|d_?ff|(?:^|_)dims?(?:_|$)"
+    r"(?i)hidden|hid_|d_?model|model_?dim|channel|filters|planes|n_?feat|features|embd|embed|rnn_size|d_?inner|d_?ff|_dims?(?:_|$)|^dims?_"
 )
 # Sizes of images, windows, texts and tables, and what is given out once for each sample.
 _NO_WIDTH = regex(
@@ -64,4 +64,5 @@ def _widest(name: str, value: str) -> int:
 
 
 def _is_read(code: bytes, name: str) -> bool:
-    return re.search(rb"\b%s\b" % name.encode(), code) is not None
+    """Whether code takes a setting by its name: `cfg.hidden_dim`, `cfg["hidden_dim"]`, `**cfg` of a parameter of that name."""
+    return re.search(rb"(?:[.\"'(,]|^)[ \t\r\n]*%s\b" % name.encode(), code) is not None
