@@ -8,10 +8,9 @@ from perfaudit.expressions import regex
 from perfaudit.static.bare_code import without_comments
 
 _MAX_FUNCTIONS = 10_000  # of one file that are looked at
-_WORDS = (
-    *(b"scale_jitter", b"RandomResize(", b"pad_sequence", b"pack_padded"),
-    *(b"bucket", b"models.detection", b"rogressive", b"ROGRESSIVE"),
-)
+_WORDS = (b"scale_jitter", b"RandomResize(", b"bucket", b"models.detection", b"rogressive", b"ROGRESSIVE")
+# Of sequences, which may be captions beside pictures of one size: it hangs on how the program collates.
+PADS, _PADDED = "pads sequences", (b"pad_sequence", b"pack_padded")
 # Progressive growing or resizing; score_sde has an option by the bare word for how its model is built.
 _WHAT_PROGRESSES = r"[_ -]?(?:grow|resiz|size|train|learn|gan|image|patch|res_|scal)"
 PROGRESSIVE = rf"progressive(?={_WHAT_PROGRESSES})"  # in any case
@@ -50,18 +49,17 @@ _COLLATE = regex(rb"def \w{0,40}collat\w{0,40}\(")
 _AS_USUAL = regex(rb"\bdefault_collate\b|[\"']?\bcollate_fn[\"']?\s*[:=]\s*(?:default_collate|(?:self\.)?collate_fn)\b")
 _STACKS = (b"stack(", b"default_collate(")
 _PADDING = regex(rb"pad|max\(|zeros|ones\(|full\(|resize|interpolate|\bdgl\b|Batch\b|batch\(")
-# Boxes and the like are as many as there are in a sample, in images of one size.
-OF_LABELS = regex(rb"annot|box|target|label|gt_")
+# Boxes and the like are as many as there are in a sample, in images of one size; captions are as long as they are.
+OF_LABELS = regex(rb"annot|box|target|label|gt_|caption")
 _NEAR_BEFORE, _NEAR_BEHIND = 30, 10  # bytes around what pads in which the name of what is padded stands
 
 
 def marks_of_shapes(data: bytes) -> set[str]:
-    """Whether "sizes change", the file has to do with "audio", and how it collates."""
+    """Whether "sizes change", the file pads sequences, has to do with "audio", and how it collates."""
     marks = {"audio"} if any(word in data for word in _AUDIO) else set()
-    if any(word in data for word in _WORDS):
+    if any(word in data for word in (*_WORDS, *_PADDED)):
         code = _BESIDE.sub(b"", without_comments(data))
-        if any(word in code for word in _WORDS):
-            marks.add("sizes change")
+        marks |= {mark for mark, words in (("sizes change", _WORDS), (PADS, _PADDED)) if any(w in code for w in words)}
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
     if b"multi" in data and _SEVERAL_SIZES.search(data):

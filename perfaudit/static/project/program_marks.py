@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from perfaudit.expressions import regex
 from perfaudit.static.bare_code import without_comments
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
-from perfaudit.static.project.batch_shapes import COLLATES, STACKS_ONLY, marks_of_shapes
+from perfaudit.static.project.batch_shapes import COLLATES, PADS, STACKS_ONLY, marks_of_shapes
 from perfaudit.static.project.convolution_marks import marks_of_convolutions
 from perfaudit.static.project.frameworks import marks_of_frameworks
 from perfaudit.static.project.precision_marks import marks_of_precision
@@ -33,6 +33,9 @@ _EVALUATES = regex(r"(^|_)(test|eval|evaluate|val|valid|validate|infer|inference
 _IN_FUNCTION = regex(rb"^[ \t][^\n]*$", re.MULTILINE)
 _TF32 = (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision")
 SEEDED = "an option gives a seed by default"
+# Calls that build what a section of settings names, `hydra.utils.instantiate(cfg.model)`, and code of a project's own that does.
+BUILDS_BY_SETTINGS = "builds what settings name"
+_BUILDS = regex(rb"\binstantiate\w{0,40}\(|[\"']_target_[\"']", words="instantiate|_target_")
 _SEED_BY_DEFAULT = regex(rb"--?\w{0,20}seed[\"'][^\n]{0,100}\bdefault\s*=\s*\d")
 
 
@@ -66,12 +69,18 @@ def _find_steps(data: bytes, imported: Iterable[str], name: str) -> set[str]:
     return {"steps" if b"__main__" not in data else "steps of a script"}
 
 
+def may_build_by_settings(data: bytes) -> bool:
+    """Whether the text of a file may build what a section of settings names, by hydra or by code of its own."""
+    return _BUILDS.search(data) is not None
+
+
 _FOUND_BY: tuple[tuple[Look, tuple[str, ...]], ...] = (
     (_find_steps, ("steps", "steps of a script")),
     (_find_settings, ("cudnn", SEEDED, "tf32")),
     (lambda data, _, name: marks_of_precision(data, name), ("precision", "tf32 on")),
+    (lambda data, *_: {BUILDS_BY_SETTINGS} if may_build_by_settings(data) else set(), (BUILDS_BY_SETTINGS,)),
     (lambda data, *_: marks_of_convolutions(data), ("convolutions", "wide convolutions")),
-    (lambda data, *_: marks_of_shapes(data), ("audio", "sizes change", COLLATES, STACKS_ONLY)),
+    (lambda data, *_: marks_of_shapes(data), ("audio", "sizes change", PADS, COLLATES, STACKS_ONLY)),
     (lambda data, *_: marks_of_width(data), (LAYERS, WIDTH, NARROW)),
     (lambda data, imported, _: marks_of_frameworks(data, imported), ("framework", "library model")),
 )

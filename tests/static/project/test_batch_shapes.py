@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfaudit.static.project.batch_shapes import marks_of_shapes
+from perfaudit.static.project.batch_shapes import COLLATES, PADS, STACKS_ONLY, marks_of_shapes
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,6 @@ from perfaudit.static.project.batch_shapes import marks_of_shapes
         "model = Progressive_GAN(depth)",
         "model = progressive_gan(depth)",
         "PROGRESSIVE_GROWING = True",
-        "images = pad_sequence(images)",
         "img = img.reshape((1,1,img.shape[0],img.shape[1]))",
         "img = img.reshape(1, 3, img.shape[0], img.shape[1])",
         "loader = make_loader(multi_scale=True)  # multi_scale",
@@ -53,3 +52,38 @@ def test_batches_grow(text: str) -> None:
 )
 def test_a_word_that_says_nothing_of_batches(text: str) -> None:
     assert marks_of_shapes(f"{text}\n".encode()) == set()
+
+
+CAPTIONS = """
+def collate_fn(data):
+    data.sort(key=lambda x: len(x[1]), reverse=True)
+    images, captions = zip(*data)
+    images = torch.stack(images, 0)
+    lengths = [len(caption) for caption in captions]
+    targets = torch.zeros(len(captions), max(lengths)).long()
+    for i, caption in enumerate(captions):
+        targets[i, : lengths[i]] = caption[: lengths[i]]
+    return images, targets, lengths
+"""
+PADDED = """
+def collate_fn(data):
+    images, clips = zip(*data)
+    clips = pad_sequence(clips)
+    return torch.stack(images, 0), clips
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("images = pad_sequence(images)\n", {PADS}),
+        ("packed = pack_padded_sequence(embeddings, lengths)\n", {PADS}),
+        ("captions = pad_sequence(captions)  # of progressive_resizing\n", {PADS}),
+        ("# pad_sequence\n", set()),
+        (CAPTIONS, {COLLATES, STACKS_ONLY}),
+        (PADDED, {COLLATES, PADS, "sizes change"}),
+        (PADDED.replace("clips", "captions"), {COLLATES, PADS, STACKS_ONLY}),
+    ],
+)
+def test_captions_beside_pictures(text: str, marks: set[str]) -> None:
+    assert marks_of_shapes(text.encode()) == marks

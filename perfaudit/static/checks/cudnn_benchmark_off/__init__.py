@@ -8,19 +8,12 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
+from perfaudit.static.checks.cudnn_benchmark_off.batch_sizes import sizes_change, texts_of_options
 from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import BUILDS, settings_of_trainer
 from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training, training_calls
 from perfaudit.static.old_torch import imports_what_raises
-from perfaudit.static.project.batch_shapes import (
-    COLLATES,
-    OF_LABELS,
-    PROGRESSIVE,
-    SEVERAL_SIZES,
-    STACKS_ONLY,
-    marks_of_collation,
-)
 from perfaudit.static.project.frameworks import running_frameworks
 from perfaudit.static.project.program_marks import SEEDED, without_flags_taken_out
 from perfaudit.static.registry import Proposal, Seen, check, hint_if
@@ -39,8 +32,6 @@ from perfaudit.static.understanding.entry import (
     starts_processes,
     training_loops,
 )
-from perfaudit.static.understanding.how_often import runs_often
-from perfaudit.static.understanding.loaders import LOADER
 from perfaudit.static.understanding.model_parts import (
     CONVOLUTIONS,
     WHOLE_MODELS,
@@ -55,8 +46,7 @@ from perfaudit.static.understanding.rows_of_layers import (
     trained_layers,
     trains_small_rows,
 )
-from perfaudit.static.understanding.step_loops import StepLoop
-from perfaudit.static.understanding.values import ABSENT, argument, constant, enclosing_function, resolve
+from perfaudit.static.understanding.values import ABSENT, argument, constant, enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"
 TITLE = "let cuDNN time its algorithms once per input size"
@@ -68,19 +58,6 @@ SEEDING = {"seed", "manual_seed", "manual_seed_all", "initial_seed"}  # set no f
 _DECIDED = regex(
     r"benchmark|determinis|reproducib|cudnn\.(enabled(?!\s*=\s*True\b)|flags)",
     words="benchmark|determinis|reproducib|cudnn.",
-)
-_SIZES_CHANGE = regex(
-    SEVERAL_SIZES + r"|scale_jitter|rand(?:om)?_?resiz(?:e|ing)\b|pad_sequence|pack_padded|bucket|" + PROGRESSIVE,
-    re.IGNORECASE,
-    words="multi|scale_jitter|resiz|pad_sequence|pack_padded|bucket|progressive",
-)
-_ONE_IN_A_BATCH = regex(r"batch_size\s*=\s*1\b", re.IGNORECASE, words="batch_size")
-# The size of training: what is tested in batches of one is trained in others.
-_BATCH_OF_ONE = regex(
-    r"(?<!test[_-])(?<!val[_-])(?<!valid[_-])(?<!eval[_-])(?<!validation[_-])(?<!inference[_-])"
-    r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b",
-    re.IGNORECASE,
-    words="default",
 )
 _WORD = regex(r"[A-Za-z_]\w*")
 _OF_GPUS = {
@@ -99,24 +76,17 @@ _OF_GPUS = {
     "gpu",
     "use_gpu",
 }
-_FIRST_STATE = regex(r"(?i)hidden$|^zero_state$")  # of a recurrent layer: `init_hidden(batch_size=1)`
 _FLAGS = regex(r"cudnn|determinis|benchmark|reproducib")
 _SETS_FLAGS = regex(
     r"cudnn\.|deterministic_algorithms|set_determin|reproducib"
 )  # no import, no `act(x, deterministic=True)`
 _SEEDS = regex(r"seed|determinis|reproducib")
-_EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
-_OF_TESTS = regex(r"(^|_)(test|val|valid|validation|eval|dev|infer(ence)?)")
-_SHORTEST_SIDE = 16  # voxels: (3, 224, 224) is an image
-_SHAPE = regex(r"shape|size")
-_MAKES_BATCHES = regex(r"pad|collate|batch")
 _NO_CONVOLUTIONS = regex(r"vit|swin")
 _CONVOLVES = regex(r"[Cc]onv(?!olve)\w*[23][dD]")  # of torch's or of another library: `conv_transpose3d`, `MetaConv2d`
 _SEEDS_ONLY = {  # and sets no flag of cuDNN
     f"{package}.seed_everything" for package in ("lightning", "lightning.pytorch", "pytorch_lightning")
 }
 _SET_NO_FLAG = {"flash"}  # a framework that runs no training: it leaves cuDNN as it is
-_AUDIO = {"torchaudio", "librosa"}  # clips differ in length, as a rule
 
 
 @check("PA301", ast.Module)
@@ -127,7 +97,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
         return
     if not _has_convolutions(source) or imported_files_say(source, "cudnn"):
         return
-    if _sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
+    if sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return
     is_hint = has_small_convolutions_only(source) or trains_small_rows(source)
     is_hint = is_hint or never_steps(source, loops) or trains_on_digits(source) or is_kept_on_cpu(source)
@@ -188,7 +158,7 @@ def _trains_on_pictures_of_a_size(source: Source) -> bool:
     built = built or any(WHOLE_MODELS.match(name) for name in classes_built(source))
     if not (built or imported_files_say(source, "convolutions")) or imported_files_say(source, "cudnn"):
         return False
-    if _sizes_change(source, ()) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
+    if sizes_change(source, ()) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return False
     return not any(_counts(source, match) for match in _DECIDED.finditer(source.text))
 
@@ -198,7 +168,7 @@ def _counts(source: Source, mention: re.Match[str]) -> bool:
 
     One that would turn it off, with no word beside it, is none that was tried.
     """
-    if any(source.span(text).start <= mention.start() < source.span(text).end for text in _texts_of_options(source)):
+    if any(source.span(text).start <= mention.start() < source.span(text).end for text in texts_of_options(source)):
         return False
     is_flag = source.text[: mention.start()].endswith("cudnn.") and mention[0] == "benchmark"
     is_flag = is_flag and without_flags_taken_out(source.text)[mention.start()] != " "
@@ -296,120 +266,6 @@ def _is_off_if_left_out(source: Source, asked: ast.Attribute) -> bool:
         return False
     given = [keyword for call in declared for keyword in call.keywords if keyword.arg in ("default", "action")]
     return not stores and all(constant(source, keyword.value) == "store_true" for keyword in given)
-
-
-def _sizes_change(source: Source, loops: tuple[StepLoop, ...]) -> bool:
-    """Whether something shows that batches differ in size: collation, padding, rescaling inside the loop, audio of any length."""
-    if imported_files_say(source, "sizes change") or _BATCH_OF_ONE.search(source.text):
-        return True
-    if (
-        _speaks_of_sizes(source)
-        or _collates_to_any_size(source)
-        or (_is_of_audio(source) and not _stacks_samples(source))
-    ):
-        return True
-    if any(_pads_to_longest(source, call) for call in source.nodes(ast.Call)):
-        return True
-    if any("torchvision.models.detection" in name for name in source.aliases.values()):  # images keep their sizes
-        return True
-    inside = {id(node) for step in loops for node in (step.loop, *step.helpers)}
-    resizes = [*source.calls("torch.nn.functional.interpolate"), *source.calls("torch.nn.functional.upsample")]
-    return any(id(ancestor) in inside for call in resizes for ancestor in source.ancestors(call))
-
-
-def _speaks_of_sizes(source: Source) -> bool:
-    """Whether the code has a word of batches in several sizes, other than in a function that only evaluates by its name or in
-    the text of an option. Batches of one volume are of one size where that is written.
-    """
-    said = [pattern for pattern in (_SIZES_CHANGE, _ONE_IN_A_BATCH) if source.says(pattern)]
-    if not said:
-        return False
-    beside = [source.span(f) for f in source.nodes(ast.FunctionDef) if _EVALUATES.search(f.name.lower())]
-    beside += [
-        source.span(part)
-        for part in (*_texts_of_options(source), *_loaders_of_tests(source), *source.calls_named(_FIRST_STATE))
-    ]
-    words = [
-        match[0]
-        for pattern in said
-        for match in pattern.finditer(source.code)
-        if not any(span.start <= match.start() < span.end for span in beside)
-    ]
-    return any(not word.startswith("batch") for word in words) or (bool(words) and not _states_volume(source))
-
-
-def _texts_of_options(source: Source) -> list[ast.expr]:
-    """What options say of themselves: `help="crop as the benchmark does"`."""
-    return [keyword.value for keyword in source.nodes(ast.keyword) if keyword.arg in ("help", "description")]
-
-
-def _loaders_of_tests(source: Source) -> list[ast.Call]:
-    """The loaders that are for a test by the name they get: `test_loader = DataLoader(data, batch_size=1)`."""
-    return [
-        statement.value
-        for statement in source.nodes(ast.Assign)
-        if isinstance(statement.value, ast.Call)
-        and statement.value in source.calls(LOADER)
-        and _OF_TESTS.search(last_name(statement.targets[0]).lower())
-    ]
-
-
-def _states_volume(source: Source) -> bool:
-    """Whether the data sets of all loaders get a size of volumes that is written as numbers: `imgshape = (160, 192, 144)`.
-
-    Another size of the kind may be that of the windows of an inference.
-    """
-    written: set[str] = set()
-    for statement in source.nodes(ast.Assign):
-        sides = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
-        numbers = [constant(source, side) for side in sides]
-        is_volume = len(numbers) == 3 and all(isinstance(n, int) and n >= _SHORTEST_SIDE for n in numbers)
-        if is_volume and isinstance(target := statement.targets[0], ast.Name) and _SHAPE.search(target.id.lower()):
-            written.add(target.id)
-    given = [argument(source, call, "dataset", 0) for call in source.calls(LOADER)]
-    sets = [resolve(source, data) if isinstance(data, ast.expr) else None for data in given]
-    return bool(written and sets) and all(data is not None and _names_in(data) & written for data in sets)
-
-
-def _names_in(node: ast.expr) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-
-
-def _collates_to_any_size(source: Source) -> bool:
-    """Whether the program collates in a way of its own, and not only by functions that stack tensors and pad none."""
-    own = marks_of_collation(source.text.encode("utf-8", "replace")) if "collat" in source.text else set()
-    if "sizes change" in own:
-        return True
-    if COLLATES not in own and not imported_files_say(source, COLLATES):
-        return False
-    return STACKS_ONLY not in own and not imported_files_say(source, STACKS_ONLY)
-
-
-def _is_of_audio(source: Source) -> bool:
-    return imported_files_say(source, "audio") or any(n.partition(".")[0] in _AUDIO for n in source.aliases.values())
-
-
-def _stacks_samples(source: Source) -> bool:
-    """Whether the program has a loader; with no collate function in it, that puts together samples of one size only."""
-    if "batch_sampler" in source.text:  # it may sort them by length
-        return False
-    return bool(source.calls(LOADER)) or any(
-        imported_files_say(source, mark) for mark in ("pinned loaders", "pageable loaders")
-    )
-
-
-def _pads_to_longest(source: Source, call: ast.Call) -> bool:
-    """Whether a call is `max(len(s) for s in batch)`, or of sizes, in a function that makes batches; not of boxes or labels."""
-    if last_name(call.func) != "max" or len(call.args) != 1 or OF_LABELS.search(source.text_of(call).encode()):
-        return False
-    lengths = [node for node in ast.walk(call.args[0]) if last_name(node) in ("len", "size", "shape")]
-    is_of_each = isinstance(call.args[0], (ast.ListComp, ast.GeneratorExp)) or last_name(
-        getattr(call.args[0], "func", call)
-    ) in ("map", "list")
-    function = enclosing_function(source, call)
-    if not lengths or not is_of_each or function is None:
-        return False
-    return _MAKES_BATCHES.search(function.name.lower()) is not None or runs_often(source, call)
 
 
 def _seeds_elsewhere(source: Source) -> bool:
