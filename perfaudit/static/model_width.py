@@ -76,10 +76,10 @@ _BASE = regex(
 )
 _WIDE = 256  # channels, as `entry.WIDE_CONVOLUTION`
 _FEWEST = 16  # channels: fewer are those of images
-# Sizes of images, windows, texts and tables, and what is given out once for each sample.
+# Sizes of images, windows, texts and tables, levels of sound, and what linear layers get once for each sample.
 _NO_WIDTH = (
     *(b"image", b"img", b"crop", b"seq", b"len", b"batch", b"vocab", b"fft", b"mel", b"audio", b"class", b"hop"),
-    *(b"win_", b"output", b"out_dim"),
+    *(b"win_", b"output", b"out_dim", b"quanti", b"fc_channel", b"fcchannel"),
 )
 _OF_NOISE = regex(rb"latent|noise|^n?z_?dim")  # what a generator is given: few numbers in front of wide layers
 _GETS_NOISE = regex(rb"(?i:generator|decoder)")  # a class by this name, and no other

@@ -12,6 +12,7 @@ _WORDS = (
     *(b"torchvision.models", b"from torchvision import models"),
 )
 _MAX_NUMBERS = 400  # of one file that are looked at
+_FLAT = (b"Linear(", b".view(", b".reshape(")
 _WIDE = tuple(  # numbers of channels that keep a GPU busy, beside a convolution
     regex(pattern) for pattern in (rb"(?<!\d)(?:512|1024)\b", rb"256, ?(?:128|256)\b", rb"128, ?256\b")
 )
@@ -43,9 +44,12 @@ def marks_of_convolutions(data: bytes) -> set[str]:
 
 
 def _is_beside(pattern: re.Pattern[bytes], data: bytes) -> bool:
-    """Whether the numbers stand in some line other than that of a linear layer, which says little of the convolutions."""
+    """Whether the numbers stand in some line but that of a linear layer, or of a reshape in front of one: `x.view(-1, 512)`.
+
+    These say little of the convolutions.
+    """
     return any(
-        b"Linear(" not in data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()]
+        not any(word in data[data.rfind(b"\n", 0, match.start()) + 1 : match.start()] for word in _FLAT)
         for match in islice(pattern.finditer(data), _MAX_NUMBERS)
     )
 
