@@ -226,6 +226,11 @@ class Neighbours(ImportedNames):
         self.asked.settings |= set(CLASS_KEYS)
         return self._project.settings.classes(self._path)
 
+    def choices_of_settings(self) -> list[tuple[str, object]]:
+        """What hydra's lists of defaults choose: a group as it is named there, and what stands behind it."""
+        self.asked.settings.add("defaults")
+        return self._project.settings.choices(self._path)
+
     def texts_of_settings(self) -> list[tuple[str, str]]:
         """The settings files of this project and their texts."""
         self.asked.settings |= {":", "="}  # one of which each of them has that sets anything

@@ -76,6 +76,7 @@ class SettingsFiles:
         self._settings: dict[tuple[str, str], list[Found]] = {}
         self._sections: dict[tuple[str, str], list[tuple[Section, str]]] = {}
         self._classes: dict[str, list[tuple[str, str]]] = {}
+        self._choices: dict[str, list[tuple[str, object]]] = {}
         self._tops: dict[tuple[str, str], frozenset[str]] = {}
         self._digests: dict[tuple[str, str], str] = {}
 
@@ -118,16 +119,30 @@ class SettingsFiles:
 
     def classes(self, path: str) -> list[tuple[str, str]]:
         """The classes that sections of settings files give their arguments, as they are named there, and their files."""
-        root, texts = self._root(path), self._texts_of(path)
+        root = self._root(path)
         if root not in self._classes:
             self._classes[root] = [
                 (section.class_made, file)
-                for file, text in texts or ()
-                if text is not None and any(key in text for key in CLASS_KEYS)
+                for file, text in self.texts(path)
+                if any(key in text for key in CLASS_KEYS)
                 for section in sections_of(text, _suffix(file)) or ()
                 if section.class_made
             ]
         return self._classes[root]
+
+    def choices(self, path: str) -> list[tuple[str, object]]:
+        """What hydra's lists of defaults choose: a group as it is named there, and what stands behind it."""
+        root = self._root(path)
+        if root not in self._choices:
+            self._choices[root] = [
+                (each.keys[-1], each.value)
+                for file, text in self.texts(path)
+                if "defaults" in text
+                for section in sections_of(text, _suffix(file)) or ()
+                for each in section.settings
+                if each.keys[-2:-1] == ("defaults",)
+            ]
+        return self._choices[root]
 
     def is_lacking_beside(self, path: str, found: Sequence[Found]) -> bool:
         """Whether a file beside those of some settings lacks them and looks alike: by two keys on top, or by the section."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from perfaudit.static.project.settings_text import Section
 
 OF_LOADERS = regex(r"worker|thread|pin_mem|WORKER|THREAD|PIN_MEM")  # names of which marks tell what else sets them
-# Calls that build what a section of settings names: `hydra.utils.instantiate(cfg.model)`, and such of a project's own.
-_BUILDS = regex(r"\b(?:instantiate\w*|init_module)\(")
 _CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
 
 
@@ -40,15 +38,24 @@ def _is_of_project(source: Source, dotted: str) -> bool:
 
 @remember
 def classes_built(source: Source) -> tuple[str, ...]:
-    """The classes that settings files name, `torchvision.models.resnet18`, where the file builds what they name.
+    """The classes that settings files name, `torchvision.models.resnet18`, where the file, or one it imports, builds such.
 
     Of hydra's files those count that may be chosen. What is filled in before the name of a module is left out.
     """
-    if source.neighbours is None or not _BUILDS.search(source.text) or source.neighbours.settings_move():
+    if source.neighbours is None or not _builds_by_settings(source) or source.neighbours.settings_move():
         return ()
     named = source.neighbours.classes_of_settings()
     chosen = {file for file in {file for _, file in named} if may_be_chosen(source, file)}
     return tuple(dict.fromkeys(name.rpartition("}.")[2] for name, file in named if file in chosen and "." in name))
+
+
+def _builds_by_settings(source: Source) -> bool:
+    # Imported here: only scripts ask for them.
+    from perfaudit.static.project.program_marks import BUILDS_BY_SETTINGS, may_build_by_settings
+
+    own = source.text.encode("utf-8", "replace")
+    neighbours = source.neighbours
+    return may_build_by_settings(own) or (neighbours is not None and neighbours.imports_carry(BUILDS_BY_SETTINGS))
 
 
 def built_files_say(source: Source, mark: str) -> bool:
@@ -77,12 +84,8 @@ def chosen_of_group(source: Source, group: str) -> set[str | None]:
     """Which files of a folder lists of defaults choose (`- data: images.yaml`), without endings; None for one out of sight."""
     if not group or source.neighbours is None:
         return set()
-    chosen = [
-        found.setting.value
-        for key in (group, *(each.format(group) for each in _CHOICES))
-        for found in source.neighbours.settings(key) or ()
-        if found.setting.keys[-2:] == ("defaults", key)
-    ]
+    keys = {group, *(each.format(group) for each in _CHOICES)}
+    chosen = [value for key, value in source.neighbours.choices_of_settings() if key in keys]
     return {stem_of(each) if isinstance(each, str) else None for each in chosen}
 
 

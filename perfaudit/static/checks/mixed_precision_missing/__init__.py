@@ -226,7 +226,9 @@ def trainer_of_settings_in_float32(source: Source, call: ast.Call) -> Iterator[S
     if not all(trainer.leaves(name) for name in _OF_PRECISION if name != "precision"):
         return
     strategies = trainer.told("strategy")
-    if strategies is None or not all(str(s.setting.value).startswith(_PLAIN_STRATEGIES) for s in strategies):
+    if strategies is None or not all(
+        str(each.setting.value or "auto").startswith(_PLAIN_STRATEGIES) for each in strategies
+    ):
         return
     if not _computes_in_float32(source):
         return
