@@ -19,12 +19,14 @@ _BESIDE = regex(
     rb"\bhelp\s*=\s*(?:\"[^\"\n]*+\"|'[^'\n]*+')|\bimport\b[^\n]*+|(?:target|label|gt)\w{0,20}\s*=\s*pad_sequence\b|\bhist\w{0,20}\.bucket|"
     + rf"(?i:progressive(?!{_WHAT_PROGRESSES}))".encode()
 )
+# Of distances between places, as attention with relative positions counts them.
+_OF_POSITIONS, _BUCKETS = b"relative_position", regex(rb"\w{0,40}bucket\w{0,40}")
 _AUDIO = (b"torchaudio", b"librosa")  # clips differ in length, unless a loader stacks them as they are
-# Images in several sizes. A loss, a discriminator or a layer on several scales says nothing of the batches, nor does an option
-# of monodepth2 for how its loss treats its scales.
+# Images in several sizes. A loss, a discriminator, a layer or an output on several scales says nothing of the batches, nor does
+# an option of monodepth2 for how its loss treats its scales.
 SEVERAL_SIZES = (
-    r"(?<!v1[_ ])multi[_-]?scale"
-    r"(?![a-z_ ]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight))"
+    r"(?<!v1[_ ])(?<!without )multi[_-]?scale"
+    r"(?![a-z_ ]{0,20}(?:loss|epe|ssim|stft|disc|feat|fus|att|deform|conv|block|modul|net|head|weight|output))"
 )
 _SEVERAL_SIZES = regex(SEVERAL_SIZES.encode())
 # The same of a discriminator, by an option (`--netD`) or in its text, says nothing of them either.
@@ -33,7 +35,7 @@ _OF_DISCRIMINATOR = regex(
 )
 # What a comment, too, may say of them alone: `# multi-scale training`.
 _SEVERAL_IN_TRAINING = regex(
-    rb"multi[_ -]?scale[_ -]{1,3}(?:train|test|input|image|img|crop|resiz|augment|batch|sampl|data)"
+    rb"(?<!without )multi[_ -]?scale[_ -]{1,3}(?:train|test|input|image|img|crop|resiz|augment|batch|sampl|data)"
 )
 _OF_FEATURES = regex(rb"\bmulti_?scale\w{0,20}\s*=\s*torch\.(?:cat|stack)\(")  # of one batch, on several scales
 # A function that makes batches, and in it the length of the longest sample.
@@ -59,6 +61,7 @@ def marks_of_shapes(data: bytes) -> set[str]:
     marks = {"audio"} if any(word in data for word in _AUDIO) else set()
     if any(word in data for word in (*_WORDS, *_PADDED)):
         code = _BESIDE.sub(b"", without_comments(data))
+        code = _BUCKETS.sub(b"", code) if _OF_POSITIONS in code else code
         marks |= {mark for mark, words in (("sizes change", _WORDS), (PADS, _PADDED)) if any(w in code for w in words)}
     if b"max(" in data and _PADS.search(data):
         marks.add("sizes change")
