@@ -30,6 +30,11 @@ _TAKEN_OUT = (
 _COMMENTS = regex(r"(?:^[ \t]*#[^\n]*(?:\n|\Z))+", re.MULTILINE)
 _IS_TAKEN_OUT = regex(rf"(?:{_TAKEN_OUT})(?:\n(?:{_TAKEN_OUT}))*\n?\Z", re.MULTILINE)
 _EVALUATES = regex(r"(^|_)(test|eval|evaluate|val|valid|validate|infer|inference|demo|predict)(_|\.py$)")
+# Lightning's own function sets seeds alone; one by that name of a project may set flags.
+_SEEDS_OF_LIGHTNING = regex(
+    rb"^[ \t]*from[ \t]+(?:pytorch_lightning|lightning)[\w.]*[ \t]+import[^\n]*\bseed_everything\b", re.MULTILINE
+)
+_SEEDS_BY_LIGHTNING = regex(rb"\b(?:pl|L|pytorch_lightning|lightning)\.seed_everything\b")
 _IN_FUNCTION = regex(rb"^[ \t][^\n]*$", re.MULTILINE)
 _TF32 = (b"tf32", b"TF32", b"matmul_precision", b"fp32_precision")
 SEEDED = "an option gives a seed by default"
@@ -91,7 +96,9 @@ def _decides_algorithms(data: bytes, name: str) -> bool:
     """Whether a file says something of cuDNN's algorithms: in a comment only by their name, and not by a flag taken out."""
     code = _CUDNN_IMPORTED.sub(b"", data)
     code = _IN_FUNCTION.sub(b"", code) if _EVALUATES.search(name) else code
-    bare = without_comments(code)
+    bare = _SEEDS_BY_LIGHTNING.sub(b"", without_comments(code))
+    if b"seed_everything" in bare and _SEEDS_OF_LIGHTNING.search(bare):
+        bare = bare.replace(b"seed_everything", b"")
     if any(word in bare for word in _CUDNN):
         return True
     said = without_flags_taken_out(code.decode("utf-8", "replace"))
