@@ -40,3 +40,34 @@ def test_settings_that_name_the_cpu(project: Folder, script: str, settings: dict
     )
     found = list(run_checks(source, all_rules(), frozenset(["PA301", "PA304"])))
     assert {(each.rule, each.severity == "hint") for each in found} == {("PA301", is_hint), ("PA304", is_hint)}
+
+
+LIGHTNING = """
+import pytorch_lightning as pl
+import torchvision
+
+def main(cfg):
+    trainer = pl.Trainer({given}, max_epochs=9)
+    trainer.fit(Classifier(torchvision.models.resnet50()), Images(cfg.data))
+
+if __name__ == "__main__":
+    main(read("train.yaml"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "says", "is_hint"),
+    [
+        ("gpus=cfg.get('gpu')", "gpu:\ndevice: cpu\n", True),
+        ("gpus=cfg.get('gpu')", "gpu: 1\n", False),
+        ("gpus=1", "device: cpu\n", False),
+        ("accelerator='gpu', devices=cfg.devices", "device: cpu\n", False),
+    ],
+)
+@pytest.mark.parametrize("rule", ["PA301", "PA304"])
+def test_a_trainer_of_lightning(project: Folder, given: str, says: str, rule: str, *, is_hint: bool) -> None:
+    folder = project(**{"train.py": LIGHTNING.replace("{given}", given), "train.yaml": says})
+    path = folder / "train.py"
+    source = Source("train.py", path.read_text(), Project([path], folders=[folder]).seen_from(path))
+    found = list(run_checks(source, all_rules(), frozenset([rule])))
+    assert [each.severity == "hint" for each in found] == [is_hint]

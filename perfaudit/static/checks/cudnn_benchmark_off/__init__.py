@@ -10,7 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.cudnn_benchmark_off.batch_sizes import sizes_change, texts_of_options
 from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu, is_told_cpu
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import BUILDS, settings_of_trainer
 from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training, training_calls
 from perfaudit.static.old_torch import imports_what_raises
@@ -133,7 +133,7 @@ def trainer_of_lightning(source: Source, call: ast.Call) -> Iterator[Seen]:
             call,
             f"`{source.brief(call.func)}` without `benchmark` {_COST_OF_TRAINER}",
             Proposal(f"{TITLE}: give `benchmark=True`"),
-            severity=hint_if(has_small_convolutions_only(source)),
+            severity=hint_if(has_small_convolutions_only(source) or is_told_cpu(source, call)),
         )
 
 

@@ -10,7 +10,7 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
 from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu, is_told_cpu
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import BUILDS, settings_of_trainer
 from perfaudit.static.checks.mixed_precision_missing.training_starts import (
     shown_start,
@@ -214,6 +214,7 @@ def trainer_of_lightning_in_float32(source: Source, call: ast.Call) -> Iterator[
             call,
             f"`{source.brief(call.func)}` without `precision` computes in float32, off most of the tensor cores",
             Proposal('give `precision="bf16-mixed"` (GPUs from Ampere on; before, `"16-mixed"`)'),
+            severity=hint_if(is_told_cpu(source, call)),
         )
 
 

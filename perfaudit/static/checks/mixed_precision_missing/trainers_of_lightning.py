@@ -29,6 +29,16 @@ def fits_on_gpu(source: Source, call: ast.Call) -> bool:
     return fits(source, call) and (takes_gpu(source, call) or _is_told_by_settings(source, call))
 
 
+def is_told_cpu(source: Source, call: ast.Call) -> bool:
+    """`Trainer(gpus=cfg.gpus)` where settings files keep the program on the CPU."""
+    from perfaudit.static.understanding.configured_trainers import is_kept_on_cpu  # few trainers take a setting
+
+    told = [argument(source, call, name) for name in ("gpus", "accelerator", "devices")]
+    given = [each for each in told if isinstance(each, ast.expr)]
+    is_written = any(isinstance(constant(source, each), (int, str)) for each in given)
+    return bool(given) and not is_written and is_kept_on_cpu(source)
+
+
 def _is_dry_run(source: Source, call: ast.Call) -> bool:
     """Whether a trainer is told to run a few batches only; an option by which somebody may tell it so does not count."""
     told = argument(source, call, "fast_dev_run")
