@@ -103,7 +103,7 @@ def marks_of_width(data: bytes) -> set[str]:
     if attends or is_recurrent or any(word in data for word in _LAYER_WORDS):
         marks.add(LAYERS)
     wide = {_width(data, place) for place in _places_of(_WIDE_NUMBERS, data)}
-    narrow = {_width(data, place, without_noise=True) for place in _places_of(_NARROW_NUMBERS, data)}
+    narrow = {_width(data, place, is_narrow=True) for place in _places_of(_NARROW_NUMBERS, data)}
     # Convolutions that are narrow in sight say more of a model than a wide name beside them, which may be that of its head;
     # unless one of them is given it.
     is_wide = bool(wide & {"convolution", "layer"}) or _has_wide_product(data) or _has_wide_level(data)
@@ -208,16 +208,17 @@ def _is_noise(data: bytes, name: bytes) -> bool:
     return all(_GETS_NOISE.search(g) for g in getters) if getters else _BUILDS_GENERATOR.search(data) is not None
 
 
-def _width(data: bytes, at: int, *, without_noise: bool = False) -> str:
+def _width(data: bytes, at: int, *, is_narrow: bool = False) -> str:
     """Whether the number there is given to a "convolution" or another "layer", or is "named" as a width; "" for neither.
 
-    without_noise: what a generator gets as noise is none.
+    Noise and latent spaces are no layers: a wide one says nothing of them, a narrow one that generators and decoders get neither.
     """
     before = data[max(at - _REACH, 0) : at]
     if before.rpartition(b"\n")[2].lstrip().startswith(b"#"):
         return ""
     if named := _NAMED.search(before):
-        is_none = _is_no_width(named[1]) or (without_noise and _is_noise(data, named[1]))
+        name = named[1]
+        is_none = _is_no_width(name) or (_is_noise(data, name) if is_narrow else _OF_NOISE.search(name.lower()))
         return "" if is_none else "named"
     if given := _GIVEN.search(before):
         return "convolution" if given[0].lower().startswith(b"conv") else "layer"

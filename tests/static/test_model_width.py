@@ -50,3 +50,17 @@ def test_a_number_that_is_no_channel(line: str, is_wide: bool) -> None:
 @pytest.mark.parametrize("name", ["quantization_channels", "n_fcChannel", "fc_channels"])
 def test_a_width_of_something_else(name: str) -> None:
     assert marks_of_width(f"def __init__(self, {name}=[256]):\n".encode()) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("vae = VAE(latent_dim=512)\n", set()),
+        ("vae = VAE(latent_dim=512, hidden_dim=512)\n", {WIDTH}),
+        ("vae = VAE(latent_dim=512, hidden_dim=64)\n", {NARROW}),
+        ("classifier = Classifier(latent_dim=64)\n", {NARROW}),
+        ("generator = Generator(latent_dim=64)\n", set()),
+    ],
+)
+def test_a_latent_space_is_no_layer(text: str, marks: set[str]) -> None:
+    assert marks_of_width(text.encode()) == marks
