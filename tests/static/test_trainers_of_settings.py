@@ -44,7 +44,7 @@ SMALL = NET.replace("512", "16")
 PLAIN = {
     "net.py": NET,
     "small.py": SMALL,
-    "conf/train.yaml": "defaults:\n  - model: net\n  - trainer: gpu.yaml\ntrain: true\n",
+    "conf/train.yaml": "defaults:\n  - model: net\n  - trainer: gpu.yaml\n  - debug: null\ntrain: true\n",
     "conf/model/net.yaml": "_target_: net.Net\n",
     "conf/trainer/default.yaml": (
         "_target_: pytorch_lightning.Trainer\naccelerator: cpu\ndeterministic: False\n"
@@ -78,7 +78,15 @@ def findings_in(folder: Path, name: str = "train.py") -> list[Finding]:
         ({"conf/trainer/other.yaml": "deterministic: true\n"}, {"PA304"}),
         ({"conf/trainer/gpu.yaml": "defaults:\n  - default.yaml\naccelerator: gpu\nfast_dev_run: 10\n"}, set()),
         ({"conf/trainer/gpu.yaml": "defaults:\n  - default.yaml\naccelerator: gpu\nfast_dev_run: false\n"}, BOTH),
-        ({"conf/train.yaml": "defaults:\n  - model: net\n  - trainer: default.yaml\n"}, set()),  # the CPU
+        ({"conf/trainer/gpu.yaml": "accelerator: gpu\nlimit_train_batches: 2\n"}, set()),
+        ({"conf/trainer/gpu.yaml": "accelerator: gpu\nlimit_train_batches: 500\n"}, BOTH),
+        ({"conf/trainer/gpu.yaml": "accelerator: gpu\nlimit_train_batches: 1.0\n"}, BOTH),
+        ({"conf/trainer/gpu.yaml": "accelerator: gpu\noverfit_batches: 1\n"}, set()),
+        ({"conf/trainer/gpu.yaml": "accelerator: gpu\nfast_dev_run: true\n"}, set()),
+        (
+            {"conf/train.yaml": "defaults:\n  - model: net\n  - trainer: default.yaml\n  - debug: null\n"},
+            set(),
+        ),  # the CPU
         ({"conf/model/net.yaml": "_target_: small.Net\n"}, {"PA301"}),
         ({"conf/model/net.yaml": "_target_: net.Net\nchannels: 16\n"}, {"PA301"}),
         ({"conf/model/small.yaml": "_target_: small.Net\nchannels: 16\n"}, BOTH),  # which nothing chooses

@@ -17,8 +17,10 @@ from perfaudit.static.understanding.demonstrations import is_test
 BUILDS = ("hydra.utils.instantiate", "hydra.utils.call")
 _TAKE_GPU = "lightning."  # the package whose trainers take a GPU by themselves; the older one had the CPU by default
 _DEVICES = ("accelerator", "gpus", "devices")
-_FEW_BATCHES = {*TRIES_OUT, "fast_dev_run", "limit_train_batches"}
-_ALL_BATCHES = (None, False, 0, 1, "0", "0.0", "1.0")
+_LIMIT = "limit_train_batches"
+_TRIALS = (*sorted(TRIES_OUT), "fast_dev_run", _LIMIT)
+_NO_TRIAL = (None, False, 0, "0", "0.0")
+_FEW_BATCHES = 10  # of a trial, as `entry.FEW_TURNS`
 
 
 class SettingsOfTrainer(NamedTuple):
@@ -73,7 +75,7 @@ def settings_of_trainer(source: Source, call: ast.Call) -> SettingsOfTrainer | N
         return None
     trainer = SettingsOfTrainer(source, call, handed[0], keys)
     takes_gpu = any(name.startswith(_TAKE_GPU) for name in made) and all(trainer.told(name) == [] for name in _DEVICES)
-    is_tried = any(_is_chosen(source, each) for name in _FEW_BATCHES for each in _trials(trainer, name))
+    is_tried = any(_is_chosen(source, each) for name in _TRIALS for each in _trials(trainer, name))
     return trainer if (takes_gpu or is_put_on_gpu(source)) and not is_tried else None
 
 
@@ -90,7 +92,14 @@ def _trials(trainer: SettingsOfTrainer, name: str) -> list[Found]:
     assert trainer.source.neighbours is not None
     found = trainer.source.neighbours.settings(name) or []
     own = [each for each in found if leads_to((*trainer.keys, name), each)]
-    return [each for each in own if each.setting.value not in _ALL_BATCHES]
+    return [each for each in own if _is_trial(name, each.setting.value)]
+
+
+def _is_trial(name: str, value: object) -> bool:
+    """Whether a setting has a trainer run a few batches: a number of them, or `true`; a share of all is none."""
+    if name == _LIMIT:
+        return value is UNREAD or (isinstance(value, int) and 1 < value <= _FEW_BATCHES)
+    return value not in _NO_TRIAL
 
 
 def _is_chosen(source: Source, found: Found) -> bool:
