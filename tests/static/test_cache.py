@@ -17,6 +17,7 @@ from perfaudit.static import scan as scanning
 from perfaudit.static.cache import FOLDER
 from perfaudit.static.scan import Options, scan
 from perfaudit.user_folder import cache_folder
+from tests.static.test_trainers_of_settings import BUILT, PLAIN
 
 Project = Callable[..., Path]
 TRAIN = """
@@ -110,6 +111,24 @@ def test_a_changed_setting_is_asked_for_again(project: Project, audits: list[str
     (folder / "b.yaml").write_text("num_workers: 4\n")
     assert rules(scanned(folder)) == set()
     assert audits == ["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("conf/model/net.yaml", "_target_: small.Net\n"),
+        ("conf/model/net.yaml", "_target_: net.Net\nchannels: 16\n"),
+        ("conf/train.yaml", "defaults:\n  - model: net\n  - trainer: default.yaml\n  - debug: null\n"),
+        ("conf/trainer/gpu.yaml", "accelerator: gpu\nprecision: 16\n"),
+        ("conf/more.yaml", "trainer:\n  precision: 16\n"),
+    ],
+)
+def test_a_trainer_or_model_that_settings_change_is_asked_for_again(project: Project, file: str, text: str) -> None:
+    folder = project(**{"train.py": BUILT, **PLAIN})
+    only = frozenset({"PA304"})
+    assert rules(scanned(folder, selected=only)) == {"PA304"}
+    (folder / file).write_text(text)
+    assert rules(scanned(folder, selected=only)) == set()
 
 
 def test_other_rules_are_another_entry(project: Project, audits: list[str]) -> None:
