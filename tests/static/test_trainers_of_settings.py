@@ -151,6 +151,14 @@ def test_a_trainer_that_is_given_a_part_of_a_configuration(
     assert {found.rule for found in findings_in(folder)} == rules
 
 
+@pytest.mark.parametrize(
+    ("name", "rules"), [("test.py", set()), ("eval_all.py", set()), ("fine_tune.py", BOTH), ("contest.py", BOTH)]
+)
+def test_the_name_of_the_script(project: Folder, name: str, rules: set[str]) -> None:
+    folder = project(**{name: BUILT, **PLAIN})
+    assert {found.rule for found in findings_in(folder, name)} == rules
+
+
 def test_what_is_said_of_it(project: Folder) -> None:
     folder = project(**{"train.py": BUILT, **PLAIN})
     assert {found.rule: found.message for found in findings_in(folder)} == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, TRIES_OUT, fits
 from perfaudit.static.project.settings_files import Found
@@ -19,6 +20,7 @@ _TAKE_GPU = "lightning."  # the package whose trainers take a GPU by themselves;
 _DEVICES = ("accelerator", "gpus", "devices")
 _LIMIT = "limit_train_batches"
 _TRIALS = (*sorted(TRIES_OUT), "fast_dev_run", _LIMIT)
+_EVALUATES = regex(r"(^|_)(test|eval|evaluate|evaluation|predict|infer|inference)(_\w*)?\.py$")  # the name of a file
 _NO_TRIAL = (None, False, 0, "0", "0.0")
 _FEW_BATCHES = 10  # of a trial, as `entry.FEW_TURNS`
 
@@ -58,9 +60,10 @@ class SettingsOfTrainer(NamedTuple):
 def settings_of_trainer(source: Source, call: ast.Call) -> SettingsOfTrainer | None:
     """The settings of a trainer that fits a model on a GPU, where all of them stand in settings files or in the call.
 
-    None for any other call, and for a trainer that tries a model out on a few batches.
+    None for any other call, for a trainer that tries a model out on a few batches, and in a file that evaluates by its name: a
+    template's `test.py` may be a copy of its `train.py`.
     """
-    if source.neighbours is None or is_test(source, call):
+    if source.neighbours is None or is_test(source, call) or _EVALUATES.search(source.path.rpartition("/")[2]):
         return None
     unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
     is_built = source.qualified_name(call.func) in BUILDS
