@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.dataloader_no_pin_memory.nothing_to_pin import has_nothing_to_pin
-from perfaudit.static.checks.dataloader_no_workers.datasets import (
-    is_in_memory,
+from perfaudit.static.checks.dataloader_no_workers.device_samples import is_on_device, may_be_on_device
+from perfaudit.static.checks.dataloader_no_workers.how_built import (
     is_made_anew,
     is_made_by_eval,
     is_of_base_nobody_builds,
-    is_on_device,
-    may_be_on_device,
     repeats_constructor,
 )
+from perfaudit.static.checks.dataloader_no_workers.in_memory import is_in_memory
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     feeds_no_long_training,
     is_asked_for_batches,

@@ -8,20 +8,14 @@ from collections.abc import Iterator
 
 from perfaudit.expressions import regex
 from perfaudit.static import edit
-from perfaudit.static.checks.dataloader_no_workers.datasets import (
-    draws_from_own_generator,
-    is_in_memory,
-    is_iterable,
+from perfaudit.static.checks.dataloader_no_workers.device_samples import is_on_device, may_be_on_device
+from perfaudit.static.checks.dataloader_no_workers.how_built import (
     is_made_anew,
     is_made_by_eval,
     is_of_base_nobody_builds,
-    is_on_device,
-    keeps_file_open,
-    may_be_on_device,
     repeats_constructor,
-    shards_itself,
-    writes_to_itself,
 )
+from perfaudit.static.checks.dataloader_no_workers.in_memory import is_in_memory
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     gives_few_batches,
     is_asked_for_batches,
@@ -39,6 +33,13 @@ from perfaudit.static.checks.dataloader_no_workers.sample_work import (
     searches_in_loops,
 )
 from perfaudit.static.checks.dataloader_no_workers.samples import Found, function_named
+from perfaudit.static.checks.dataloader_no_workers.worker_copies import (
+    draws_from_own_generator,
+    is_iterable,
+    keeps_file_open,
+    shards_itself,
+    writes_to_itself,
+)
 from perfaudit.static.registry import Joined, Proposal, Seen, check
 from perfaudit.static.source import FUNCTIONS, LOOPS, Source
 from perfaudit.static.understanding.called_functions import callers

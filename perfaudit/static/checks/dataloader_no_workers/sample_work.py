@@ -7,7 +7,7 @@ import builtins
 import sys
 
 from perfaudit.expressions import regex
-from perfaudit.static.checks.dataloader_no_workers.datasets import makes_device_tensor
+from perfaudit.static.checks.dataloader_no_workers.device_samples import makes_device_tensor
 from perfaudit.static.checks.dataloader_no_workers.samples import (
     READ_WHEN_ASKED,
     body_of,
