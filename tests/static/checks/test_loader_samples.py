@@ -59,6 +59,11 @@ def loader_of(text: str) -> tuple[Source, ast.Call]:
             True,
         ),
         ("self.x = np.load(path)", "x = self.x[i]\n        return x, i", True),
+        ("self.x = np.load(path)", "x = self.x[i]\n        x = torch.tensor([x])\n        return x", True),
+        ("self.x = np.load(path)", "x = self.change(i)\n        x = torch.tensor([x])\n        return x", False),
+        ("self.x = np.load(path)", "return torch.transpose(torch.tensor(self.x[i]), 0, 1)", True),
+        ("with h5py.File(path) as f:\n            self.x = f['x'][()]", "return self.x[i]", True),
+        ("with h5py.File(path) as self.f:\n            self.x = h5py.File(path)['x']", "return self.x[i]", False),
         ("self.x = np.load(path, mmap_mode='r')", "return self.x[i]", False),
         ("self.x = h5py.File(path)['x']", "return self.x[i]", False),
         ("self.dataset = dataset", "return self.dataset[i]", False),  # what it does for a sample is not seen
@@ -75,6 +80,13 @@ def test_samples_that_are_only_looked_up(init: str, item: str, is_looked_up: boo
     assert only_looks_up(source, call.args[0]) is is_looked_up
     found = run_checks(source, all_rules(), frozenset(["PA101"]))
     assert bool(found) is not is_looked_up
+
+
+def test_a_file_that_is_opened_again_for_each_sample() -> None:
+    init = "with h5py.File(path) as f:\n            self.x = f['x'][()]"
+    item = "with h5py.File(path) as f:\n            return self.x[i], f['y'][i]"
+    source, call = loader_of(SET.format(init=init, item=item))
+    assert not only_looks_up(source, call.args[0])
 
 
 def test_what_a_class_is_given_may_be_read_late() -> None:

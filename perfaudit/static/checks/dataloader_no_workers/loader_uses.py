@@ -37,6 +37,7 @@ _ONLY_LOOKS = {"len", "print", "isinstance", "type", "id", "repr", "str", "displ
 _HOLDERS = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.DictComp, ast.ListComp, ast.NamedExpr, ast.Starred)
 _DEVICE = regex(r"cuda|device|gpu|\.to\(|accelerat|fabric|half\(", words="cuda|device|gpu|.to(|accelerat|fabric|half(")
 _REASON = regex(r"worker|multi.?process|thread|fork|crash|hang|deadlock|in memory|pickl", re.IGNORECASE)
+_HOOKS_OF_ONE_PASS = ("test_dataloader", "predict_dataloader")  # of Lightning: asked when a training is over
 _MODE_OF_TEST = regex(r"^(?!.*train).*(?<![^_])(test|eval)(_|$)")
 _FOR_TEST = regex(  # not one that tests itself
     r"_(test|eval)_?(data|set|dataset|loader|dataloader)s?(_|$)|[a-z]Test(ing)?(Data|Set|Loader)|^(data)?loader_\w+_test$"
@@ -191,10 +192,13 @@ def is_script_that_evaluates(source: Source) -> bool:
 
 def serves_evaluation_only(source: Source, call: ast.Call) -> bool:
     """Whether a loader is of a script that evaluates, of a function that by its name is there for a test, `load_test_data`, or of
-    the branch of a mode that is one: `mode == "online_eval"`.
+    the branch of a mode that is one: `mode == "online_eval"`. So is that of Lightning's hook for a test, which runs once.
     """
     function = source.enclosing(call, *FUNCTIONS)
-    is_for_test = isinstance(function, FUNCTIONS) and _FOR_TEST.search(function.name) is not None
+    is_for_test = isinstance(function, FUNCTIONS) and (
+        _FOR_TEST.search(function.name) is not None
+        or (function.name in _HOOKS_OF_ONE_PASS and isinstance(source.parent(function), ast.ClassDef))
+    )
     return is_for_test or _is_in_mode_of_test(source, call) or is_script_that_evaluates(source)
 
 

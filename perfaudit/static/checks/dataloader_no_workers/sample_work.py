@@ -9,10 +9,9 @@ import sys
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.device_samples import makes_device_tensor
 from perfaudit.static.checks.dataloader_no_workers.samples import (
-    READ_WHEN_ASKED,
-    body_of,
     class_of_samples,
     function_named,
+    may_read_when_asked,
     method_of,
     values_held,
 )
@@ -64,7 +63,7 @@ def _is_name_of_dataset(source: Source, binding: ast.AST) -> bool:
 def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:
     made = makers_of_batches(source, call, dataset)
     found = _class(source, dataset)
-    if found is not None and READ_WHEN_ASKED.search(body_of(*found)) and not _looks_up_own_lists(*found):
+    if found is not None and may_read_when_asked(*found) and not _looks_up_own_lists(*found):
         return False
     if made is None:
         return False

@@ -135,7 +135,7 @@ def _looks_up(source: Source, inside: Source, definition: ast.ClassDef, call: as
         item is None
         or len(item.args.args) != 2
         or item.decorator_list
-        or any(READ_WHEN_ASKED.search(body_of(inside, kind)) for kind in kinds)
+        or any(may_read_when_asked(inside, kind) for kind in kinds)
     ):
         return False
     returned = [node.value for node in ast.walk(item) if isinstance(node, ast.Return)]
@@ -157,6 +157,9 @@ class _Reads:
     def __init__(self, source: Source, item: Function) -> None:
         self._source = source
         self._index = item.args.args[1].arg
+        self._followed: set[int] = (
+            set()
+        )  # names of which the values are being looked at: `label = torch.tensor([label])`
         self.held: set[str] = set()
 
     def is_plain(self, node: ast.expr, depth: int = _FOLLOW * 3) -> bool:
@@ -179,8 +182,11 @@ class _Reads:
         if isinstance(node, ast.Name):
             if node.id == self._index:
                 return True
-            values = [self._bound_value(binding) for binding in self._source.lookup(node)]
-            return bool(values) and all(value is not None and self.is_plain(value, depth - 1) for value in values)
+            bindings = self._source.lookup(node)
+            further = [binding for binding in bindings if id(binding) not in self._followed]
+            self._followed.update(map(id, further))
+            values = [self._bound_value(binding) for binding in further]
+            return bool(bindings) and all(value is not None and self.is_plain(value, depth - 1) for value in values)
         return False
 
     def _bound_value(self, binding: ast.AST) -> ast.expr | None:
@@ -197,7 +203,11 @@ class _Reads:
     def _is_taken(self, call: ast.Call, depth: int) -> bool:
         name = last_name(call.func)
         if isinstance(call.func, ast.Attribute) and name in _TAKES_METHODS:
-            return self.is_plain(call.func.value, depth - 1)
+            is_function = (self._source.qualified_name(call.func) or "") in (f"torch.{name}", f"numpy.{name}")
+            taken = (
+                call.args[:1] if is_function else [call.func.value]
+            )  # `torch.transpose(x, 0, 1)`, `x.transpose(0, 1)`
+            return bool(taken) and self.is_plain(taken[0], depth - 1)
         if name in ("tuple", "list") and len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp):
             return self._is_taken_of_each(call.args[0])
         return name in _TAKES and bool(call.args) and self.is_plain(call.args[0], depth - 1)
@@ -289,6 +299,22 @@ def _attributes_set(source: Source, definition: ast.ClassDef) -> dict[str, list[
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             found.setdefault(node.attr, []).append(node)
     return found
+
+
+def may_read_when_asked(source: Source, definition: ast.ClassDef) -> bool:
+    """Whether the text of a class names what is read when it is asked for.
+
+    An HDF5 file that `__init__` opens by `with` is closed behind it: what the object holds of it was read there.
+    """
+    body = body_of(source, definition)
+    if "h5py" in body and (constructor := method_of(definition, "__init__")) is not None:
+        text = whole = source.text_of(constructor)
+        items = [item for node in ast.walk(constructor) if isinstance(node, ast.With) for item in node.items]
+        for opened in (item.context_expr for item in items):
+            if isinstance(opened, ast.Call) and source.qualified_name(opened.func) == "h5py.File":
+                text = text.replace(source.text_of(opened), "", 1)
+        body = body.replace(whole, text, 1)
+    return READ_WHEN_ASKED.search(body) is not None
 
 
 def body_of(source: Source, definition: ast.ClassDef) -> str:
