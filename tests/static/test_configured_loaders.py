@@ -330,6 +330,21 @@ OWN_FIELD = LIGHTNING.replace("self.save_hyperparameters(logger=False)", "self.n
             },
             True,
         ),
+        (
+            {  # an example that a template has left behind
+                "configs/data/images.yaml": IMAGES,
+                "configs/train.yaml": "defaults:\n  - data: others\n",
+                "configs/experiment/example.yaml": "defaults:\n  - override /data: images\n",
+            },
+            False,
+        ),
+        (
+            {
+                "configs/data/images.yaml": IMAGES,
+                "configs/experiment/example.yaml": "defaults:\n  - override /data: images\n",
+            },
+            True,
+        ),
         ({"train.py": "from data import Images\nImages('x')\n"}, True),
         ({"train.py": "from data import Images\nImages('x', num_workers=4)\n"}, False),
     ],

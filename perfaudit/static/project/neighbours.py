@@ -226,8 +226,8 @@ class Neighbours(ImportedNames):
         self.asked.settings |= set(CLASS_KEYS)
         return self._project.settings.classes(self._path)
 
-    def choices_of_settings(self) -> list[tuple[str, object]]:
-        """What hydra's lists of defaults choose: a group as it is named there, and what stands behind it."""
+    def choices_of_settings(self) -> list[tuple[str, object, str]]:
+        """What hydra's lists of defaults choose: a group as it is named there, what stands behind it, and the file."""
         self.asked.settings.add("defaults")
         return self._project.settings.choices(self._path)
 

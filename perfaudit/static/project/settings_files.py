@@ -76,7 +76,7 @@ class SettingsFiles:
         self._settings: dict[tuple[str, str], list[Found]] = {}
         self._sections: dict[tuple[str, str], list[tuple[Section, str]]] = {}
         self._classes: dict[str, list[tuple[str, str]]] = {}
-        self._choices: dict[str, list[tuple[str, object]]] = {}
+        self._choices: dict[str, list[tuple[str, object, str]]] = {}
         self._tops: dict[tuple[str, str], frozenset[str]] = {}
         self._digests: dict[tuple[str, str], str] = {}
 
@@ -130,12 +130,12 @@ class SettingsFiles:
             ]
         return self._classes[root]
 
-    def choices(self, path: str) -> list[tuple[str, object]]:
-        """What hydra's lists of defaults choose: a group as it is named there, and what stands behind it."""
+    def choices(self, path: str) -> list[tuple[str, object, str]]:
+        """What hydra's lists of defaults choose: a group as it is named there, what stands behind it, and the file."""
         root = self._root(path)
         if root not in self._choices:
             self._choices[root] = [
-                (each.keys[-1], each.value)
+                (each.keys[-1], each.value, file)
                 for file, text in self.texts(path)
                 if "defaults" in text
                 for section in sections_of(text, _suffix(file)) or ()

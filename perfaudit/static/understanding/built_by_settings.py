@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from perfaudit.static.project.settings_text import Section
 
 OF_LOADERS = regex(r"worker|thread|pin_mem|WORKER|THREAD|PIN_MEM")  # names of which marks tell what else sets them
+_EXAMPLE = regex(r"(?i)(^|_)example(_|$)")
 _CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
 
 
@@ -81,11 +82,16 @@ def may_be_chosen(source: Source, file: str) -> bool:
 
 
 def chosen_of_group(source: Source, group: str) -> set[str | None]:
-    """Which files of a folder lists of defaults choose (`- data: images.yaml`), without endings; None for one out of sight."""
+    """Which files of a folder lists of defaults choose (`- data: images.yaml`), without endings; None for one out of sight.
+
+    The list of an example (`experiment/example.yaml` of a template) counts where no other list chooses.
+    """
     if not group or source.neighbours is None:
         return set()
     keys = {group, *(each.format(group) for each in _CHOICES)}
-    chosen = [value for key, value in source.neighbours.choices_of_settings() if key in keys]
+    lists = [(value, file) for key, value, file in source.neighbours.choices_of_settings() if key in keys]
+    of_programs = [each for each in lists if not _EXAMPLE.search(stem_of(each[1]))]
+    chosen = [value for value, _ in of_programs or lists]
     return {stem_of(each) if isinstance(each, str) else None for each in chosen}
 
 
