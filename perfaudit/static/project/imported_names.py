@@ -68,8 +68,8 @@ class ImportedNames:
     def definition_of(self, dotted: str, by: Source | None = None) -> tuple[Source, ast.AST] | None:
         """The function or class of another file that an imported name stands for, and that file; None where none surely is.
 
-        Through re-exports. The file is seen alone: what its own imports stand for is asked with `by`, the file that imports
-        the name, where that is one in which something was found before.
+        Through re-exports, also by `from .images import *`. The file is seen alone: what its own imports stand for is asked
+        with `by`, the file that imports the name, where that is one in which something was found before.
         """
         source, bound = self.bindings_of(dotted, by) or (None, [])
         return (source, bound[0]) if source is not None and len(bound) == 1 else None
@@ -148,7 +148,7 @@ class ImportedNames:
             joined = module + name if not module.strip(".") else f"{module}.{name}"
             path = self._module_file(folder, module)
             self.asked.files.update({path} - {""})
-            taken = self._project.source(path) if path else None
+            taken = self._project.source(path) if path and self._project.may_give(path, name) else None
             is_given = _is_given_by_star(taken, name) if taken is not None else False
             if taken is not None and is_given is False and path not in seen and _gives_all(taken, name):
                 seen.add(path)

@@ -219,3 +219,34 @@ def test_every_name_of_an_optimizer_that_is_handed_on_is_seen_in_the_bytes(name:
     assert is_like_an_optimizer(name.rpartition(".")[2])
     assert may_update_weights(f"update({name}, loss)".encode())
     assert not may_update_weights(b"update(model, loss)")
+
+
+@pytest.mark.parametrize(
+    ("init", "is_found"),
+    [
+        ("from .losses import *", True),
+        ("from .layers import *\nfrom .losses import *", True),
+        ("from .losses import *\nfrom .layers import *", True),  # which binds no such name
+        ("from .losses import *\nfrom .others import *", False),  # which binds another function
+        ("from .losses import *\nfrom .unsure import *", False),
+        ("from .losses import *\nfrom library import *", False),
+        ("from .losses import *\nmean_of = None", False),
+        ("from .losses import *\nfrom library import mean_of", False),
+        ("from .circle import *", False),
+        ("from . import *", False),
+    ],
+)
+def test_a_function_that_a_package_takes_with_all_of_a_module(project: Folder, init: str, *, is_found: bool) -> None:
+    package = {
+        "losses": "def mean_of(loss):\n    return loss.mean().item()\n",
+        "layers": "def build():\n    pass\n",
+        "others": "def mean_of(loss):\n    return loss\n",
+        "unsure": "from .others import mean_of\n__all__ = names()\n",
+        "circle": "from . import *\n",
+    }
+    folder = project(
+        **{f"parts/{name}.py": text for name, text in package.items()}, **{"parts/__init__.py": init, "train.py": ""}
+    )
+    neighbours = Project(sorted(folder.rglob("*.py"))).seen_from(folder / "train.py")
+    found = neighbours.definition_of("parts.mean_of")
+    assert (found is not None and "item" in found[0].text) is is_found
