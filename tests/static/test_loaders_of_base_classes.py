@@ -101,3 +101,41 @@ def test_what_a_derived_class_hands_over_lies_in_memory(project: Folder) -> None
     given["loaders.py"] = DERIVED.replace("Pictures(", "TensorDataset(")
     given["loaders.py"] = f"from torch.utils.data import TensorDataset\n{given['loaders.py']}"
     assert findings_in(project(**given), "PA101") == []
+
+
+SERIES = """
+import h5py
+import torch
+from torch.utils.data import Dataset
+
+class Series(Dataset):
+    def __init__(self, path):
+        with h5py.File(path, "r") as file:
+            self.series = file["series"][()]
+
+    def __getitem__(self, index):
+        return torch.FloatTensor(self.series[index])
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "collates", "item", "is_told"),
+    [
+        ("default_collate", "", "self.series[index]", False),
+        ("default_collate", ", collate_fn=pad", "self.series[index]", True),
+        ("pad", "", "self.series[index]", True),
+        ("default_collate", "", "change(self.series[index])", True),
+    ],
+)
+def test_data_sets_of_a_package_that_a_derived_class_hands_over(
+    project: Folder, base: str, collates: str, item: str, *, is_told: bool
+) -> None:
+    head = "from torch.utils.data.dataloader import default_collate\n"
+    given = files(CONFIG.replace("2}", "0}"), head + BASE.replace("collate_fn=None", f"collate_fn={base}"))
+    loaders = DERIVED.replace("Pictures(", "Series(").replace(
+        "shuffle, num_workers)", f"shuffle, num_workers{collates})"
+    )
+    given["loaders.py"] = "from sets import Series\n" + loaders[: loaders.index("class DigitLoader")]
+    given["sets/__init__.py"] = "from .series import *\n"
+    given["sets/series.py"] = SERIES.replace("self.series[index]", item)
+    assert bool(findings_in(project(**given), "PA101")) is is_told

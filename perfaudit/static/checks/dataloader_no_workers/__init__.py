@@ -15,7 +15,7 @@ from perfaudit.static.checks.dataloader_no_workers.how_built import (
     is_of_base_nobody_builds,
     repeats_constructor,
 )
-from perfaudit.static.checks.dataloader_no_workers.in_memory import is_in_memory
+from perfaudit.static.checks.dataloader_no_workers.in_memory import collates_by_default, is_in_memory
 from perfaudit.static.checks.dataloader_no_workers.loader_uses import (
     gives_few_batches,
     is_asked_for_batches,
@@ -99,7 +99,7 @@ def dataloader_no_workers(source: Source, call: ast.Call) -> Iterator[Seen]:
     dataset = argument(source, call, "dataset", 0)
     collate = argument(source, call, "collate_fn", COLLATE)
     is_ready = isinstance(dataset, ast.expr) and is_in_memory(source, dataset)
-    if is_ready and collate is ABSENT:
+    if is_ready and collates_by_default(source, collate):
         return
     if _imports_jax(source) or not is_asked_for_batches(source, call) or only_looks_at_batches(source, call):
         return

@@ -6,19 +6,21 @@ import ast
 
 from perfaudit.expressions import regex
 from perfaudit.static.checks.dataloader_no_workers.made_of import attribute_stores, comes_later
-from perfaudit.static.checks.dataloader_no_workers.samples import only_looks_up
+from perfaudit.static.checks.dataloader_no_workers.samples import looks_up, only_looks_up
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import assigned_once, called_function
 from perfaudit.static.understanding.calls_by_name import calls_by_derived
+from perfaudit.static.understanding.defaults import default_expression
 from perfaudit.static.understanding.loaders import given_to
 from perfaudit.static.understanding.names import dotted_name, last_name
-from perfaudit.static.understanding.values import ABSENT, argument, assigned_value, constant, local_class
+from perfaudit.static.understanding.values import ABSENT, Argument, argument, assigned_value, constant, local_class
 
 _FOLLOW = 6  # names followed from the call to the tensors of the dataset; real code needs two or three
 _SETS_OF_TENSORS = {"torch.utils.data.TensorDataset"}
 _PARTS = {"torch.utils.data.Subset", "torch.utils.data.random_split"}
 _LISTS = {"range", "list", "zip", "enumerate", "sorted"}
+_DEFAULT_COLLATE = tuple(f"torch.utils.data.{where}default_collate" for where in ("", "dataloader.", "_utils.collate."))
 _INDICES = regex(r"(^|_)(idx|index|indices|ids|nids?|eids?)$")
 
 
@@ -121,13 +123,22 @@ def _is_bound_in_memory(source: Source, binding: ast.AST, depth: int) -> bool:
 
 def _is_handed_in_memory(source: Source, parameter: ast.arg, neighbours: Neighbours, depth: int) -> bool:
     """Whether the files that import this one hand only tensors in memory to a parameter, as a trainer gets its data sets."""
+    given = _arguments_for(source, parameter, neighbours)
+    return bool(given) and all(
+        value is ABSENT or (isinstance(value, ast.expr) and _is_made_in_memory(there, value, neighbours, depth))
+        for there, value in given
+    )
+
+
+def _arguments_for(source: Source, parameter: ast.arg, neighbours: Neighbours) -> list[tuple[Source, Argument]]:
+    """What files that import this one pass for a parameter, or else what the constructors of derived classes hand on."""
     function = source.enclosing(parameter, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, FUNCTIONS):
-        return False
+        return []
     from perfaudit.static.understanding.program_settings import name_and_place  # most files make their data themselves
 
     name, place = name_and_place(source, function, parameter)
-    given = [
+    return [
         (there, argument(there, call, parameter.arg, place))
         for there in neighbours.importers_calling(name)
         for call in there.nodes(ast.Call)
@@ -136,23 +147,44 @@ def _is_handed_in_memory(source: Source, parameter: ast.arg, neighbours: Neighbo
         (there, argument(there, call, parameter.arg, place))
         for there, call in (calls_by_derived(source, name) if function.name == "__init__" else ())
     ]
-    return bool(given) and all(
-        value is ABSENT or (isinstance(value, ast.expr) and _is_made_in_memory(there, value, neighbours, depth))
-        for there, value in given
-    )
+
+
+def collates_by_default(source: Source, collate: Argument) -> bool:
+    """Whether a loader collates as torch does: told so, or by a parameter `collate_fn=default_collate` that nobody passes."""
+    if not isinstance(collate, ast.expr):
+        return collate is ABSENT
+    if source.qualified_name(collate) in _DEFAULT_COLLATE:
+        return True
+    bindings = source.lookup(collate) if isinstance(collate, ast.Name) else []
+    parameter = bindings[0] if len(bindings) == 1 else None
+    function = source.enclosing(collate, *FUNCTIONS)
+    if not isinstance(parameter, ast.arg) or not isinstance(function, FUNCTIONS) or source.neighbours is None:
+        return False
+    written = default_expression(function, parameter)
+    is_default = written is not None and source.qualified_name(written) in _DEFAULT_COLLATE
+    return is_default and all(v is ABSENT for _, v in _arguments_for(source, parameter, source.neighbours))
 
 
 def _is_made_in_memory(there: Source, value: ast.expr, neighbours: Neighbours, depth: int) -> bool:
-    """The same of what another file hands over, also by a function that it imports: `load(args, mode="train")`."""
+    """The same of what another file hands over, also by a function or a class that it imports: `load(args, mode="train")`."""
     made = assigned_once(there, value) if isinstance(value, ast.Name) else value
     if is_in_memory(there, made, depth):
         return True
+    if depth and isinstance(made, ast.Attribute) and dotted_name(made.value) == "self":
+        values = [assigned_value(there, store) for store in attribute_stores(there).get(made.attr, [])]
+        return bool(values) and all(
+            v is not None and _is_made_in_memory(there, v, neighbours, depth - 1) for v in values
+        )
     dotted = there.qualified_name(made.func) if isinstance(made, ast.Call) else None
     found = neighbours.definition_of(dotted, there) if dotted and depth else None
-    if found is None or not isinstance(found[1], FUNCTIONS):
+    if found is None:
         return False
-    inside, function = found
-    returned = [node.value for node in inside.nodes(ast.Return) if inside.scope(node) is function]
+    inside, definition = found
+    if isinstance(made, ast.Call) and isinstance(definition, ast.ClassDef):
+        return looks_up(there, inside, definition, made)
+    if not isinstance(definition, FUNCTIONS):
+        return False
+    returned = [node.value for node in inside.nodes(ast.Return) if inside.scope(node) is definition]
     return bool(returned) and all(v is not None and is_in_memory(inside, v, depth - 1) for v in returned)
 
 

@@ -84,9 +84,9 @@ def only_looks_up(source: Source, dataset: ast.expr) -> bool:
     found = class_of_samples(source, dataset)
     if found is None:
         table = _classes_of_table(source, dataset)
-        return bool(table) and all(_looks_up(source, inside, definition, call) for (inside, definition), call in table)
+        return bool(table) and all(looks_up(source, inside, definition, call) for (inside, definition), call in table)
     (inside, definition), call = found
-    return _looks_up(source, inside, definition, call)
+    return looks_up(source, inside, definition, call)
 
 
 def _classes_of_table(source: Source, dataset: ast.expr) -> list[tuple[Found, ast.Call]]:
@@ -128,7 +128,8 @@ def _with_bases(source: Source, definition: ast.ClassDef) -> list[ast.ClassDef]:
     return found
 
 
-def _looks_up(source: Source, inside: Source, definition: ast.ClassDef, call: ast.Call) -> bool:
+def looks_up(source: Source, inside: Source, definition: ast.ClassDef, call: ast.Call) -> bool:
+    """The same of a class and the call by which another file builds it."""
     kinds = _with_bases(inside, definition)
     item = next((method for kind in kinds if (method := method_of(kind, "__getitem__")) is not None), None)
     if (
