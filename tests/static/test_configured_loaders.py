@@ -356,6 +356,41 @@ def test_what_a_configuration_gives_a_module_of_lightning(
     assert len(findings_in(folder, "data.py", "PA101")) == is_told
 
 
+LEFT_TO_4 = LIGHTNING.replace("num_workers: int = 0", "num_workers: int = 4")
+
+
+@pytest.mark.parametrize(
+    ("files", "is_told"),
+    [
+        ({"configs/data/images.yaml": IMAGES}, True),
+        ({"configs/data/images.yaml": IMAGES.replace("num_workers: 0", "root: x")}, False),
+        ({"configs/data/images.yaml": IMAGES, "b.yaml": "_target_: data.Images\nroot: x\n"}, False),
+        (
+            {"configs/data/images.yaml": IMAGES, "b.py": "class Others:\n    def __init__(self, num_workers=8): ...\n"},
+            True,
+        ),
+        ({"configs/data/images.yaml": IMAGES, "b.py": "class Others:\n    num_workers: int = 8\n"}, False),
+        ({"configs/data/images.yaml": IMAGES, "b.py": "def build(config, num_workers=8): ...\n"}, False),
+        (
+            {"configs/data/images.yaml": IMAGES, "b.py": "instantiate(config.data, num_workers=config.num_workers)\n"},
+            False,
+        ),
+        (
+            {
+                "configs/data/images.yaml": IMAGES,
+                "b.py": "class B:\n    def __init__(self):\n        f(num_workers=8)\n",
+            },
+            False,
+        ),
+    ],
+)
+def test_what_a_constructor_has_by_default_is_not_what_files_give_it(
+    project: Folder, files: dict[str, str], *, is_told: bool
+) -> None:
+    folder = project(**{"data.py": LEFT_TO_4, **files})
+    assert len(findings_in(folder, "data.py", "PA101")) == is_told
+
+
 def test_the_file_that_builds_the_class_is_named(project: Folder) -> None:
     folder = project(**{"data.py": LIGHTNING, "configs/a.yaml": OTHERS.replace("4", "0"), "configs/b.yaml": IMAGES})
     (found,) = findings_in(folder, "data.py", "PA101")

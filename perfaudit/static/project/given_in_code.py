@@ -18,6 +18,11 @@ _OPTION = regex(rb"[\"']--?([\w-]{1,80})\Z")
 # Before and behind a setting that is handed on as it is: `int(cfg["data"].get("` and `"))`.
 _BEFORE_HANDED = regex(rb"(?:int\(|bool\()?[ \t]*(?:[\w.\[\]\"']*(?:get\([\"']|[.\"']))?")
 _BEHIND_HANDED = regex(rb"[\"'\])} \t\\]*(?:if\b.{0,80}\belse (?:False|0|None)\b)?[\])} \t\\]*(?:#.*)?")
+# The parameters of a constructor, with brackets in brackets in brackets: what one of them is by default.
+_CONSTRUCTOR = regex(rb"\bdef[ \t]+__init__[ \t]*\((?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\))*+\)")
+_INSTANTIATES = regex(
+    rb"\binstantiate\((?:[^()]++|\([^()]*+\))*+\Z"
+)  # hydra's, whose keywords go before what files say
 _LONGEST = 120  # bytes that are looked at behind a name
 _QUOTES = (b'"', b"'")
 
@@ -27,9 +32,15 @@ def gives(name: str, kind: str) -> str:
     return f"gives {name} {kind}"
 
 
+def gives_by_default(name: str, kind: str) -> str:
+    """The mark of a file of which a constructor has a parameter by that name, and a value of a kind for it by default."""
+    return f"gives {name} {kind} by default"
+
+
 def marks_of_given(data: bytes) -> set[str]:
     """The marks of a text without comments and the arguments of loaders."""
     marks: set[str] = set()
+    constructors = [match.span() for match in _CONSTRUCTOR.finditer(data)] if b"__init__" in data else []
     end = 0
     for match in _WORDS.finditer(data):
         if match.start() < end:
@@ -44,7 +55,8 @@ def marks_of_given(data: bytes) -> set[str]:
             # An option `--num-workers` is kept as `num_workers`.
             whole = _OPTION.search(data[max(0, start - _LONGEST) : end])
             name = whole[1].replace(b"-", b"_") if whole and data[end : end + 1] in _QUOTES else data[start:end]
-            marks.add(gives(name.decode(), kind))
+            is_default = any(first < start < last for first, last in constructors)
+            marks.add((gives_by_default if is_default else gives)(name.decode(), kind))
     return marks
 
 
@@ -57,7 +69,7 @@ def _kind_given(data: bytes, start: int, end: int) -> str:
     if before.endswith(b"def ") and behind[:1] == b"(":  # a property
         return SOME
     if behind[:1] == b"=" and behind[:2] != b"==":
-        return _kind_of_value(name, behind[1:])
+        return SOME if _INSTANTIATES.search(before) else _kind_of_value(name, behind[1:])
     if behind[1:2] == b"=" and behind[:1] in (b"+", b"-", b"*", b"|", b":"):
         return SOME
     if behind[:1] == b":":

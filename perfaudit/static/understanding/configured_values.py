@@ -14,7 +14,7 @@ from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
-from perfaudit.static.project.given_in_code import OFF, ON, SOME, gives
+from perfaudit.static.project.given_in_code import OFF, ON, SOME, gives, gives_by_default
 from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.project.settings_text import SUFFIXES, UNREAD
 from perfaudit.static.source import Function, Source
@@ -104,17 +104,21 @@ def is_configured_by_files(source: Source, more: Set[str] = frozenset()) -> bool
     return reads(_READERS | more) and not reads(_FRAMEWORKS - more) and not source.neighbours.settings_move()
 
 
-def _unless_given(source: Source, name: str, found: Default | None) -> Default | None:
-    """A value, if no Python code of the project gives the setting another one, and no command line declares it."""
+def _unless_given(source: Source, name: str, found: Default | None, *, is_passed: bool = False) -> Default | None:
+    """A value, if no Python code of the project gives the setting another one, and no command line declares it.
+
+    is_passed: files pass it to all that they build, so that what a constructor has for it by default gives nothing.
+    """
     if found is None:
         return None
     others = (ON, SOME) if not found.value else (OFF, SOME)
-    return None if _is_given(source, name, others) else found
+    return None if _is_given(source, name, others, is_passed=is_passed) else found
 
 
-def _is_given(source: Source, name: str, kinds: tuple[str, ...]) -> bool:
+def _is_given(source: Source, name: str, kinds: tuple[str, ...], *, is_passed: bool = False) -> bool:
     assert source.neighbours is not None
     marks = [*(gives(name, kind) for kind in kinds), declares(name)]
+    marks += [gives_by_default(name, kind) for kind in kinds if not is_passed]
     return any(source.neighbours.project_carries(mark) for mark in marks)
 
 
@@ -152,7 +156,7 @@ def given_by_settings(
         if value is UNKNOWN:
             return None
         found.append((value, _place(source, parameter.lineno)))
-    return _unless_given(asker, parameter.arg, _common_value(found))
+    return _unless_given(asker, parameter.arg, _common_value(found), is_passed=is_everywhere)
 
 
 def _place(source: Source, line: int) -> str:
