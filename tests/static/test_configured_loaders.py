@@ -213,6 +213,37 @@ def test_a_default_of_code_that_files_may_replace(project: Folder, files: dict[s
     assert len(findings_in(folder, "train.py", "PA101")) == is_told
 
 
+@pytest.mark.parametrize(
+    ("files", "is_told"),
+    [
+        ({}, True),
+        ({"configs/train.yaml": SAYS_4}, True),
+        ({"configs/train.yaml": SAYS_0}, False),  # what reads it may hand it on to the parser
+        ({"configs/train.yaml": "data:\n  workers: 0\n"}, True),
+    ],
+)
+@pytest.mark.parametrize("option", ["args.num_workers", "int(args.num_workers)"])
+def test_workers_by_an_option_that_files_may_replace(
+    project: Folder, option: str, files: dict[str, str], *, is_told: bool
+) -> None:
+    text = f"""
+import argparse
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--num_workers", type=int, default=4)
+args = parser.parse_args()
+loader = DataLoader(images, batch_size=8, num_workers={option}, pin_memory=True)
+for epoch in range(90):
+    for x, y in loader:
+        loss = model(x.cuda(non_blocking=True)) - y.cuda(non_blocking=True)
+        loss.backward()
+        optimizer.step()
+"""
+    folder = project(**{"train.py": text, **files})
+    assert len(findings_in(folder, "train.py", "PA103")) == is_told
+
+
 def test_a_module_of_which_the_command_line_of_lightning_makes_one(project: Folder) -> None:
     program = "from lightning.pytorch.cli import LightningCLI\nfrom data import Images\nLightningCLI(Net, Images)\n"
     tried = f"{LIGHTNING}\nif __name__ == '__main__':\n    Images('x')\n"

@@ -77,10 +77,10 @@ def default_in_sight(source: Source, node: Argument) -> Default | None:
         from perfaudit.static.understanding.program_settings import default_in_program  # most files say it themselves
 
         found = default_in_program(source, node)
-    return None if found is not None and not found.place and _is_another_in_files(source, node, found.value) else found
+    return None if found is not None and not found.place and is_another_in_files(source, node, found.value) else found
 
 
-def _is_another_in_files(source: Source, node: Argument, value: object) -> bool:
+def is_another_in_files(source: Source, node: Argument, value: object) -> bool:
     """Whether settings files of the project give the setting that an expression reads, by its last name, another value."""
     while isinstance(node, ast.Call) and last_name(node.func) == "int" and node.args:
         node = node.args[0]

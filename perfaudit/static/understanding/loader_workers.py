@@ -6,9 +6,9 @@ import ast
 
 from perfaudit.static import edit
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.defaults import default
+from perfaudit.static.understanding.defaults import Default, default, is_another_in_files
 from perfaudit.static.understanding.names import last_name
-from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
 
 NUM_WORKERS = 5  # position of the parameter in DataLoader.__init__ of every torch since 1.0
 KEPT = "keep the workers between epochs"
@@ -20,11 +20,14 @@ def has_workers(source: Source, call: ast.Call) -> bool:
     workers = argument(source, call, "num_workers", NUM_WORKERS)
     if not isinstance(workers, ast.expr):
         return False
-    return is_positive(source, workers) or _is_positive_default(source, workers)
+    return is_positive(source, workers) or _is_positive_default(source, workers, default(source, workers))
 
 
 def is_positive(source: Source, workers: ast.expr) -> bool:
-    """Whether there are workers: a positive number, the number of cores, or an option whose default is positive."""
+    """Whether there are workers: a positive number, the number of cores, or an option whose default is positive.
+
+    Not by a default where settings files of the project give the option another value.
+    """
     value = constant(source, workers)
     if value is not UNKNOWN:
         return type(value) is int and value > 0
@@ -33,12 +36,11 @@ def is_positive(source: Source, workers: ast.expr) -> bool:
     option = resolve(source, workers)
     if isinstance(option, ast.Call) and last_name(option.func) == "int" and len(option.args) == 1:
         option = option.args[0]
-    if isinstance(option, ast.Attribute) and _default_of(source, option) > 0:
-        return True
+    if isinstance(option, ast.Attribute) and (declared := _default_of(source, option)) > 0:
+        return not is_another_in_files(source, option, declared)
     from perfaudit.static.understanding.program_settings import default_in_program  # most files say it themselves
 
-    elsewhere = default_in_program(source, workers)
-    return elsewhere is not None and type(elsewhere.value) is int and elsewhere.value > 0
+    return _is_positive_default(source, workers, default_in_program(source, workers))
 
 
 def counts_cores(source: Source, workers: ast.expr) -> bool:
@@ -47,9 +49,10 @@ def counts_cores(source: Source, workers: ast.expr) -> bool:
     return isinstance(value, ast.Call) and source.qualified_name(value.func) in _CORES
 
 
-def _is_positive_default(source: Source, workers: Argument) -> bool:
-    option = default(source, workers)
-    return option is not None and type(option.value) is int and option.value > 0
+def _is_positive_default(source: Source, workers: ast.expr, found: Default | None) -> bool:
+    if found is None or type(found.value) is not int or found.value <= 0:
+        return False
+    return bool(found.place) or not is_another_in_files(source, workers, found.value)
 
 
 def _default_of(source: Source, option: ast.Attribute) -> int:
