@@ -71,6 +71,32 @@ def test_a_number_of_workers_by_its_keys(project: Folder, workers: str, *, is_to
         assert "set in `configs/train.yaml:3`" in finding.fix.title
 
 
+@pytest.mark.parametrize(
+    ("workers", "files", "is_told"),
+    [
+        ('config.get("num_workers", 0)', {"a.yaml": "root: x\n"}, True),
+        ('int(config.get("num_workers", 0))', {"a.yaml": "root: x\n", "b.yaml": "name: y\n"}, True),
+        ('config["data"].get("num_workers", 0)', {"a.yaml": "root: x\n"}, False),  # of that part no file is in sight
+        ('config.get("num_workers", 0)', {}, False),
+        ('config.get("num_workers", 0)', {"a.yaml": "name: x\n"}, False),
+        ('config.get("num_workers", 0)', {"a.yaml": "root: x\nspeed:\n  num_workers: 4\n"}, False),
+        ('config.get("num_workers", 0)', {"a.yaml": "root: x\n", "run.sh": "python train.py num_workers=4\n"}, False),
+        ('config.get("num_workers", 0)', {"a.yaml": "root: x\n", "b.py": "main({'num_workers': 4})\n"}, False),
+        ('config.get("num_workers", 0)', {"a.yaml": "root: x\n", "b.py": "import detectron2\n"}, False),
+        ('config.get("num_workers", cores())', {"a.yaml": "root: x\n"}, False),
+        ('config.get("num_workers", 4)', {"a.yaml": "root: x\n"}, False),
+        ('config.get("num_workers")', {"a.yaml": "root: x\n"}, False),
+        ('others.get("num_workers", 0)', {"a.yaml": "root: x\n"}, False),
+    ],
+)
+def test_what_a_call_takes_where_no_configuration_has_it(
+    project: Folder, workers: str, files: dict[str, str], *, is_told: bool
+) -> None:
+    found = findings_in(project(**{"train.py": script(workers), **files}), "train.py", "PA101")
+    assert len(found) == is_told
+    assert all("which is 0 unless a configuration says otherwise" in each.message for each in found)
+
+
 def test_a_part_of_the_configuration_under_another_name(project: Folder) -> None:
     text = script('part["num_workers"]').replace("loader =", 'part = config["data"]\n    loader =')
     both = "valid:\n  num_workers: 4\n" + SAYS_0

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Options that name the configuration of a training, and what the configuration of something else is called.
 _CONFIGURATION, _OTHERWISE = regex(r"(?i)conf|cfg|yaml|opt|param|setting"), regex(r"(?i)test|eval|val|infer|demo|pred")
 UNLESS = "another configuration says otherwise"
+UNLESS_GIVEN = "a configuration says otherwise"
 _SETTINGS = regex(
     r"(^|_)(args?|opts?|options?|hparams|hps|hyp|cfgs?|conf|configs?|configuration|params|parameters|flags|settings?|yaml)$",
     re.IGNORECASE,
@@ -48,16 +49,42 @@ _READS = ("load", "safe_load", "full_load", "load_config", "load_yaml", "read_ya
 
 def configured_value(source: Source, node: ast.expr) -> Default | None:
     """What an expression is that takes a setting of loaders from a configuration; None where that cannot be told."""
-    found = _by_keys(source, keys_taken(source, node))
-    has_default = isinstance(node, ast.Call) and len(node.args) > 1  # `cfg.get("workers", 1)`, where a file may lack it
-    if (
-        has_default
-        and isinstance(node, ast.Call)
-        and found is not None
-        and constant(source, node.args[1]) != found.value
-    ):
-        return None
-    return found
+    keys = keys_taken(source, node)
+    found = _by_keys(source, keys)
+    if not isinstance(node, ast.Call) or len(node.args) < 2:
+        return found
+    value = constant(source, node.args[1])  # of `cfg.get("workers", 1)`, where a file may lack it
+    if found is None and value is not UNKNOWN and keys and _is_set_nowhere(source, keys[-1]):
+        return Default(value, UNLESS_GIVEN) if _has_others_in_files(source, node, keys) else None
+    return found if found is not None and found.value == value else None
+
+
+def _is_set_nowhere(source: Source, name: str) -> bool:
+    """Whether neither files nor code of a project that reads settings files give a setting of loaders a value."""
+    if source.neighbours is None or not OF_LOADERS.search(name) or not is_configured_by_files(source):
+        return False
+    return source.neighbours.settings(name) == [] and not _is_given(source, name, (OFF, ON, SOME))
+
+
+def _has_others_in_files(source: Source, node: ast.Call, keys: tuple[str, ...]) -> bool:
+    """Whether settings files have what a file takes from the same part of a configuration: `cfg["folder"]` beside `cfg.get(...)`.
+
+    Else the configuration of the program is out of sight.
+    """
+    own, others = (
+        _base_and_key(node),
+        (*source.nodes(ast.Subscript), *source.nodes(ast.Attribute), *source.nodes(ast.Call)),
+    )
+    beside = {
+        taken[1]
+        for other in others
+        if own and (taken := _base_and_key(other)) and source.text_of(taken[0]) == source.text_of(own[0])
+    }
+    return source.neighbours is not None and any(
+        leads_to((*keys[:-1], key), found)
+        for key in sorted(beside - {keys[-1]})
+        for found in source.neighbours.settings(key) or ()
+    )
 
 
 def configured_argument(source: Source, call: ast.Call, name: str) -> Default | None:
@@ -71,11 +98,11 @@ def is_left_out(source: Source, call: ast.Call, name: str) -> bool:
     """Whether a call unpacks a part of a configuration that is in sight, and no settings file and no code sets such a name."""
     unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
     keys = keys_taken(source, unpacked[0]) if len(unpacked) == 1 else ()
-    if not keys or source.neighbours is None or not is_configured_by_files(source):
+    if not keys or source.neighbours is None:
         return False
     parts = source.neighbours.settings(keys[-1]) or ()
     is_in_sight = any(found.setting.value is UNREAD and leads_to(keys, found) for found in parts)
-    return is_in_sight and source.neighbours.settings(name) == [] and not _is_given(source, name, (OFF, ON, SOME))
+    return is_in_sight and _is_set_nowhere(source, name)
 
 
 def _by_keys(source: Source, keys: tuple[str, ...]) -> Default | None:
