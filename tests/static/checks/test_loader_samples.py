@@ -9,7 +9,7 @@ import pytest
 
 from perfaudit.rules import all_rules
 from perfaudit.static.checks.dataloader_no_pin_memory.nothing_to_pin import has_nothing_to_pin
-from perfaudit.static.checks.dataloader_no_workers.samples import only_looks_up
+from perfaudit.static.checks.dataloader_no_workers.look_ups import only_looks_up
 from perfaudit.static.checks.dataloader_no_workers.sent_to_workers import unpicklable
 from perfaudit.static.project import Project
 from perfaudit.static.registry import run_checks
@@ -59,6 +59,20 @@ def loader_of(text: str) -> tuple[Source, ast.Call]:
             True,
         ),
         ("self.x = np.load(path)", "x = self.x[i]\n        return x, i", True),
+        ("self.x = x", "return {key: torch.tensor(values[i]) for key, values in self.x.items()}", True),
+        ("self.x = x", "return {key: change(values[i]) for key, values in self.x.items()}", False),
+        (
+            "self.x = x",
+            "row = {key: values[i].clone().detach() for key, values in self.x.items()}\n"
+            "        row['labels'] = torch.tensor(self.x['labels'][i])\n        return row",
+            True,
+        ),
+        (
+            "self.x = x",
+            "row = {key: values[i] for key, values in self.x.items()}\n"
+            "        row['picture'] = draw(self.x['paths'][i])\n        return row",
+            False,
+        ),
         ("self.x = np.load(path)", "x = self.x[i]\n        x = torch.tensor([x])\n        return x", True),
         ("self.x = np.load(path)", "x = self.change(i)\n        x = torch.tensor([x])\n        return x", False),
         ("self.x = np.load(path)", "return torch.transpose(torch.tensor(self.x[i]), 0, 1)", True),

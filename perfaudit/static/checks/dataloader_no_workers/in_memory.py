@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.checks.dataloader_no_workers.look_ups import looks_up, only_looks_up
 from perfaudit.static.checks.dataloader_no_workers.made_of import attribute_stores, comes_later
-from perfaudit.static.checks.dataloader_no_workers.samples import looks_up, only_looks_up
 from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.called_functions import assigned_once, called_function
