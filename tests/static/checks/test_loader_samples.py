@@ -360,3 +360,41 @@ def test_samples_that_another_file_makes_on_the_gpu(
     script.write_text("from sets import Sentences\n" + text.replace('Patches("x")', 'Sentences("x")'))
     source = Source("train.py", script.read_text(), Project([*tmp_path.glob("*.py")]).seen_from(script))
     assert bool(list(run_checks(source, all_rules(), frozenset([rule])))) == is_told
+
+
+MODEL = """
+class Model(Module):
+    def __init__(self, words):
+        self.words = words
+
+    def convert(self, samples):
+        rows = torch.stack(samples)
+        return rows{move}
+"""
+WITH_MODEL = """
+import torch
+from torch.utils.data import DataLoader
+from models import Model
+
+def train(is_restored):
+    model = torch.load("a.pt") if is_restored else None
+    if not is_restored:
+        model = Model(words)
+    collate = model.convert
+    loader = DataLoader(Sentences("x"), batch_size=8, num_workers={workers}, collate_fn=collate)
+    for rows in loader:
+        model(rows.cuda()).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("move", "is_told"), [(".cuda()", False), ("", True)])
+@pytest.mark.parametrize(("rule", "workers"), [("PA101", 0), ("PA102", 4)])
+def test_a_method_of_the_model_that_collates_on_the_gpu(
+    tmp_path: Path, move: str, rule: str, workers: int, *, is_told: bool
+) -> None:
+    (tmp_path / "models.py").write_text(MODEL.format(move=move))
+    script = tmp_path / "train.py"
+    script.write_text(WITH_MODEL.format(workers=workers))
+    source = Source(str(script), script.read_text(), neighbours=Project([*tmp_path.glob("*.py")]).seen_from(script))
+    assert bool(list(run_checks(source, all_rules(), frozenset([rule])))) == is_told

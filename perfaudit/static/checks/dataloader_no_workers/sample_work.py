@@ -164,12 +164,24 @@ def _is_list_of_method(source: Source, definition: ast.ClassDef, value: ast.expr
 
 
 def collates_on_device(source: Source, call: ast.Call) -> bool:
-    """Whether the collate function, a method of a dataset of another file, moves the batch to a device."""
+    """Whether the collate function, also a method of an object of another file's class, moves the batch to a device."""
     found = _collate(source, call)
-    if found is None:
-        return False
-    inside, function = found
-    return any(isinstance(node, ast.Call) and moves_to_device(inside, node) for node in ast.walk(function))
+    return any(
+        isinstance(node, ast.Call) and moves_to_device(inside, node)
+        for inside, function in ([found] if found is not None else _methods_that_may_collate(source, call))
+        for node in ast.walk(function)
+    )
+
+
+def _methods_that_may_collate(source: Source, call: ast.Call) -> list[Place]:
+    """The methods that a collate function may be, where one of several objects has it: `collate = model.convert`."""
+    given = argument(source, call, "collate_fn", COLLATE)
+    node = (resolve(source, given) or given) if isinstance(given, ast.expr) else None
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+        return []
+    classes = [_class(source, assigned_value(source, binding)) for binding in source.lookup(node.value)]
+    methods = [_find_method(*owner, node.attr) for owner in classes if owner is not None]
+    return [method for method in methods if method is not None]
 
 
 def makes_samples_on_device(source: Source, call: ast.Call) -> bool:
