@@ -415,6 +415,11 @@ def test_what_a_configuration_gives_a_module_of_lightning(
     assert len(findings_in(folder, "data.py", "PA101")) == is_told
 
 
+EVALUATES = """
+from data import Images
+loader = loaders[kind](config.root, batch_size=8, num_workers=4)
+model.eval()
+"""
 LEFT_TO_4 = LIGHTNING.replace("num_workers: int = 0", "num_workers: int = 4")
 
 
@@ -441,6 +446,11 @@ LEFT_TO_4 = LIGHTNING.replace("num_workers: int = 0", "num_workers: int = 4")
             },
             False,
         ),
+        ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES}, True),
+        ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES + "optimizer.step()\n"}, False),
+        ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES.replace("loaders[kind]", "instantiate")}, False),
+        ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES.replace("loaders[kind]", "Images")}, False),
+        ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES + "num_workers = 4\n"}, False),
     ],
 )
 def test_what_a_constructor_has_by_default_is_not_what_files_give_it(

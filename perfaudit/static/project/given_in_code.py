@@ -20,9 +20,19 @@ _BEFORE_HANDED = regex(rb"(?:int\(|bool\()?[ \t]*(?:[\w.\[\]\"']*(?:get\([\"']|[
 _BEHIND_HANDED = regex(rb"[\"'\])} \t\\]*(?:if\b.{0,80}\belse (?:False|0|None)\b)?[\])} \t\\]*(?:#.*)?")
 # The parameters of a constructor, with brackets in brackets in brackets: what one of them is by default.
 _CONSTRUCTOR = regex(rb"\bdef[ \t]+__init__[ \t]*\((?:[^()]++|\((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+\))*+\)")
-_INSTANTIATES = regex(
-    rb"\binstantiate\((?:[^()]++|\([^()]*+\))*+\Z"
-)  # hydra's, whose keywords go before what files say
+# The arguments of hydra's function, which go before what files say.
+_INSTANTIATES = regex(rb"\binstantiate\((?:[^()]++|\([^()]*+\))*+\Z")
+_EVALUATES = (b"no_grad", b".eval()", b"inference_mode")
+_TRAINS = (
+    b"backward(",
+    b".fit(",
+    b".step(",
+    b"optim",
+    b"rainer",
+    b"training_step",
+    b"LightningModule",
+    b"LightningData",
+)
 _LONGEST = 120  # bytes that are looked at behind a name
 _QUOTES = (b'"', b"'")
 
@@ -32,15 +42,19 @@ def gives(name: str, kind: str) -> str:
     return f"gives {name} {kind}"
 
 
-def gives_by_default(name: str, kind: str) -> str:
-    """The mark of a file of which a constructor has a parameter by that name, and a value of a kind for it by default."""
-    return f"gives {name} {kind} by default"
+def gives_elsewhere(name: str, kind: str) -> str:
+    """The mark of a file that gives a value to something else than what settings files build with theirs.
+
+    A constructor has it for a parameter by default, or a file that only evaluates passes it to its own loader.
+    """
+    return f"gives {name} {kind} elsewhere"
 
 
 def marks_of_given(data: bytes) -> set[str]:
     """The marks of a text without comments and the arguments of loaders."""
     marks: set[str] = set()
     constructors = [match.span() for match in _CONSTRUCTOR.finditer(data)] if b"__init__" in data else []
+    evaluates = any(word in data for word in _EVALUATES) and not any(word in data for word in _TRAINS)
     end = 0
     for match in _WORDS.finditer(data):
         if match.start() < end:
@@ -55,9 +69,16 @@ def marks_of_given(data: bytes) -> set[str]:
             # An option `--num-workers` is kept as `num_workers`.
             whole = _OPTION.search(data[max(0, start - _LONGEST) : end])
             name = whole[1].replace(b"-", b"_") if whole and data[end : end + 1] in _QUOTES else data[start:end]
-            is_default = any(first < start < last for first, last in constructors)
-            marks.add((gives_by_default if is_default else gives)(name.decode(), kind))
+            is_elsewhere = any(first < start < last for first, last in constructors)
+            is_elsewhere = is_elsewhere or (evaluates and _is_passed(data, start, end))
+            marks.add((gives_elsewhere if is_elsewhere else gives)(name.decode(), kind))
     return marks
+
+
+def _is_passed(data: bytes, start: int, end: int) -> bool:
+    """Whether the name at a place is a keyword of a call, and not one of hydra's, which builds what settings files say."""
+    before = data[max(0, start - _LONGEST) : start].rstrip()
+    return before.endswith((b"(", b",")) and data[end : end + 1] == b"=" and not _INSTANTIATES.search(before)
 
 
 def _kind_given(data: bytes, start: int, end: int) -> str:

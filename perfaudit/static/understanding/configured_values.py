@@ -14,7 +14,7 @@ from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from perfaudit.expressions import regex
-from perfaudit.static.project.given_in_code import OFF, ON, SOME, gives, gives_by_default
+from perfaudit.static.project.given_in_code import OFF, ON, SOME, gives, gives_elsewhere
 from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.project.settings_text import SUFFIXES, UNREAD
 from perfaudit.static.source import Function, Source
@@ -134,7 +134,8 @@ def is_configured_by_files(source: Source, more: Set[str] = frozenset()) -> bool
 def _unless_given(source: Source, name: str, found: Default | None, *, is_passed: bool = False) -> Default | None:
     """A value, if no Python code of the project gives the setting another one, and no command line declares it.
 
-    is_passed: files pass it to all that they build, so that what a constructor has for it by default gives nothing.
+    is_passed: files pass it to all that they build, so that what a constructor has for it by default gives nothing, nor what an
+    evaluation passes to a loader of its own.
     """
     if found is None:
         return None
@@ -145,7 +146,7 @@ def _unless_given(source: Source, name: str, found: Default | None, *, is_passed
 def _is_given(source: Source, name: str, kinds: tuple[str, ...], *, is_passed: bool = False) -> bool:
     assert source.neighbours is not None
     marks = [*(gives(name, kind) for kind in kinds), declares(name)]
-    marks += [gives_by_default(name, kind) for kind in kinds if not is_passed]
+    marks += [gives_elsewhere(name, kind) for kind in kinds if not is_passed]
     return any(source.neighbours.project_carries(mark) for mark in marks)
 
 
