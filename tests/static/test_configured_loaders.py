@@ -522,6 +522,8 @@ def test_what_no_part_of_the_configuration_sets(project: Folder, files: dict[str
 
 TRAINER = "_target_: lightning.Trainer\n"
 IN_HOOK = LIGHTNING.replace("self.hparams.num_workers", "4").replace("pin_memory=self.hparams.pin_memory,", "")
+IN_SETUP = IN_HOOK.replace("def train_dataloader", "def setup").replace("return DataLoader", "self.loader = DataLoader")
+IN_SETUP += "\n    def train_dataloader(self):\n        return self.loader\n"
 
 
 @pytest.mark.parametrize(
@@ -536,6 +538,11 @@ IN_HOOK = LIGHTNING.replace("self.hparams.num_workers", "4").replace("pin_memory
         ({"configs/train.yaml": "defaults:\n  - trainer: gpu\n"}, True),
         ({"configs/train.yaml": "defaults:\n  - trainer: default.yaml\n"}, False),
         ({"configs/train.yaml": "defaults:\n  - trainer: gpu\n", "data.py": IN_HOOK.replace("train_d", "my_d")}, False),
+        ({"configs/train.yaml": "defaults:\n  - trainer: gpu\n", "data.py": IN_SETUP}, True),
+        (
+            {"configs/train.yaml": "defaults:\n  - trainer: gpu\n", "data.py": IN_SETUP.replace("train_d", "my_d")},
+            False,
+        ),
         ({}, False),
     ],
 )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from perfaudit.expressions import regex
 from perfaudit.static.project.settings_files import Found
 from perfaudit.static.project.settings_text import UNREAD
-from perfaudit.static.source import FUNCTIONS, Source
+from perfaudit.static.source import Source
 from perfaudit.static.understanding.built_by_settings import chosen_of_group, group_of, stem_of
+from perfaudit.static.understanding.lightning_hooks import hooks_around
 from perfaudit.static.understanding.names import last_name
 
-_HOOK = regex(r"(train|val|test|predict)_dataloader$")
 _ON_GPU = ("gpu", "cuda", "auto")
 _COUNTS, _DEVICES = ("n_gpu", "n_gpus", "num_gpus", "ngpu"), ("device", "accelerator")
 _NO_GPUS = (0, None, False, "0", "", UNREAD)
@@ -22,10 +21,8 @@ def is_fed_to_configured_trainer(source: Source, call: ast.Call) -> bool:
 
     Of hydra's files for the trainer those count that a list of defaults chooses.
     """
-    function = source.enclosing(call, *FUNCTIONS)
-    is_hook = isinstance(function, FUNCTIONS) and bool(_HOOK.match(function.name))
     is_beside = any(last_name(each.func) == "Trainer" for each in source.nodes(ast.Call))
-    return (is_hook or is_beside) and is_put_on_gpu(source)
+    return (is_beside or bool(hooks_around(source, call))) and is_put_on_gpu(source)
 
 
 def is_put_on_gpu(source: Source) -> bool:

@@ -16,6 +16,7 @@ from perfaudit.static.understanding.demonstrations import is_shown_only
 from perfaudit.static.understanding.each_time import runs_each_time
 from perfaudit.static.understanding.epochs import counts_epochs
 from perfaudit.static.understanding.evaluation import only_evaluates
+from perfaudit.static.understanding.lightning_hooks import hooks_around
 from perfaudit.static.understanding.loaders import COMPREHENSIONS, Pass, passes
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import step_loops
@@ -195,11 +196,11 @@ def serves_evaluation_only(source: Source, call: ast.Call) -> bool:
     the branch of a mode that is one: `mode == "online_eval"`. So is that of Lightning's hook for a test, which runs once.
     """
     function = source.enclosing(call, *FUNCTIONS)
-    is_for_test = isinstance(function, FUNCTIONS) and (
-        _FOR_TEST.search(function.name) is not None
-        or (function.name in _HOOKS_OF_ONE_PASS and isinstance(source.parent(function), ast.ClassDef))
-    )
-    return is_for_test or _is_in_mode_of_test(source, call) or is_script_that_evaluates(source)
+    if isinstance(function, FUNCTIONS) and _FOR_TEST.search(function.name):
+        return True
+    hooks = hooks_around(source, call)
+    is_hook_of_test = bool(hooks) and hooks.issubset(_HOOKS_OF_ONE_PASS)
+    return is_hook_of_test or _is_in_mode_of_test(source, call) or is_script_that_evaluates(source)
 
 
 def _is_in_mode_of_test(source: Source, call: ast.Call) -> bool:
