@@ -80,6 +80,7 @@ def files(config: str = CONFIG, base: str = BASE, more: str = "") -> dict[str, s
     [
         (files(), ["PA102"]),
         (files(CONFIG.replace("2}", "0}")), ["PA101", "PA102"]),
+        (files(CONFIG.replace("2}", "0}"), BASE.replace("super()", "super(BaseLoader, self)")), ["PA101", "PA102"]),
         (files(CONFIG.replace(', "num_workers": 2', "")), ["PA101", "PA102"]),  # by default
         (files(CONFIG.replace("Picture", "Other")), []),  # nobody builds the base
         (files(more=', "pin_memory": True'), []),

@@ -166,6 +166,7 @@ def _handed_in(source: Source, parameter: ast.arg, depth: int) -> Default | None
         return None
     name, place = name_and_place(source, function, parameter)
     called = {id(call.func) for call in source.nodes(ast.Call) if last_name(call.func) == name}
+    called |= {id(a) for call in source.nodes(ast.Call) if last_name(call.func) == "super" for a in call.args}
     if any(
         use.id == name and id(use) not in called and isinstance(use.ctx, ast.Load) for use in source.nodes(ast.Name)
     ):
