@@ -375,6 +375,8 @@ OWN_FIELD = LIGHTNING.replace("self.save_hyperparameters(logger=False)", "self.n
         ),
         ({"configs/data/images.yaml": "_target_: data.Others\nnum_workers: 0\n"}, False),
         ({"configs/data/images.yaml": IMAGES, "configs/data/others.yaml": OTHERS}, True),
+        ({"configs/data/images.yaml": IMAGES, "b.py": "from data import Images\nImages('x', num_workers=0)\n"}, True),
+        ({"configs/data/images.yaml": IMAGES, "b.py": "from data import Images\nImages('x', num_workers=n)\n"}, False),
         ({"configs/data/images.yaml": "_target_: data.Images\n", "configs/data/others.yaml": OTHERS}, False),
         ({"configs/data/images.yaml": "_target_: ${paths.package}.data.Images\nnum_workers: 0\n"}, True),
         ({"configs/data/images.yaml": "_target_: ${paths.package}.data.Images\nnum_workers: 4\n", **TRIED}, False),

@@ -155,8 +155,8 @@ def given_by_settings(
 ) -> Default | None:
     """What a parameter is of a class that settings files build (`_target_: data.Images`); None where that cannot be told.
 
-    Calls of the class leave it out, as one does by which a module tries itself out. asker: the file that sees the project,
-    where the class lies in one that is seen alone.
+    Calls of the class leave it out, as one does by which a module tries itself out, or pass the same. asker: the file that sees
+    the project, where the class lies in one that is seen alone.
     """
     asker = asker or source
     owner = class_of(source, constructor)
@@ -169,8 +169,7 @@ def given_by_settings(
         return None
     if not any(may_be_chosen(asker, file) for _, file in sections) or asker.neighbours.settings_move():
         return None
-    if any(argument(there, call, parameter.arg) is not ABSENT for there, call in calls_in_sight(asker, owner)):
-        return None
+    passed = [(there, argument(there, call, parameter.arg)) for there, call in calls_in_sight(asker, owner)]
     is_everywhere = all(any(each.keys[-1] == parameter.arg for each in section.settings) for section in building)
     # What else hydra merges into a section of the class names no class, or this one; another class's is inherited at most.
     classes = [each.made.rpartition(".")[2] for each in in_files]
@@ -184,7 +183,10 @@ def given_by_settings(
         if value is UNKNOWN:
             return None
         found.append((value, _place(source, parameter.lineno)))
-    return _unless_given(asker, parameter.arg, _common_value(found), is_passed=is_everywhere)
+    common = _common_value(found)
+    if common is None or any(v is not ABSENT and constant(there, v) != common.value for there, v in passed):
+        return None
+    return _unless_given(asker, parameter.arg, common, is_passed=is_everywhere)
 
 
 def _place(source: Source, line: int) -> str:
