@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from perfaudit.static.import_graph import numbers_in
 from perfaudit.static.project.imported_names import MAX_HOPS, ImportedNames
 from perfaudit.static.project.marks import FIRST_LOOK
-from perfaudit.static.project.settings_text import CLASS_KEYS
 
 if TYPE_CHECKING:
     from perfaudit.static.call_index import CallShape
@@ -223,6 +222,8 @@ class Neighbours(ImportedNames):
 
     def classes_of_settings(self) -> list[tuple[str, str]]:
         """The classes that sections of settings files give their arguments, as they are named there, and their files."""
+        from perfaudit.static.project.settings_text import CLASS_KEYS  # most files ask for none of their settings
+
         self.asked.settings |= set(CLASS_KEYS)
         return self._project.settings.classes(self._path)
 

@@ -13,8 +13,18 @@ if TYPE_CHECKING:
     from perfaudit.static.project.settings_text import Section
 
 OF_LOADERS = regex(r"worker|thread|pin_mem|WORKER|THREAD|PIN_MEM")  # names of which marks tell what else sets them
+# What reads settings files.
+READERS = frozenset(
+    {"yaml", "ruamel", "omegaconf", "hydra", "yacs", "jsonargparse", "json", "toml", "tomllib", "tomli", "pyrallis"}
+    | {"configargparse", "commentjson", "easydict", "munch"}
+)
 _EXAMPLE = regex(r"(?i)(^|_)example(_|$)")
 _CHOICES = ("/{}", "override {}", "override /{}")  # in a list of defaults, where `data: images` stands, too
+
+
+def reads_settings(source: Source) -> bool:
+    """Whether some file of the project imports what reads settings files."""
+    return source.neighbours is not None and source.neighbours.project_imports(READERS)
 
 
 def is_given_by_settings(source: Source, constructor: Function, name: str) -> bool:

@@ -18,7 +18,13 @@ from perfaudit.static.project.given_in_code import OFF, ON, SOME, gives, gives_e
 from perfaudit.static.project.loader_marks import declares, sets
 from perfaudit.static.project.settings_text import SUFFIXES, UNREAD
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.built_by_settings import OF_LOADERS, class_of, may_be_chosen, sections_building
+from perfaudit.static.understanding.built_by_settings import (
+    OF_LOADERS,
+    READERS,
+    class_of,
+    may_be_chosen,
+    sections_building,
+)
 from perfaudit.static.understanding.calls_by_name import calls_in_sight
 from perfaudit.static.understanding.defaults import Default, default_expression
 from perfaudit.static.understanding.members import attributes
@@ -38,11 +44,7 @@ _SETTINGS = regex(
 )
 # Nodes that are made empty and filled line by line.
 _NODES = ("CN", "CfgNode", "ConfigNode", "edict", "EasyDict", "ConfigDict", "AttrDict")
-# What reads settings files, and what brings settings of its own.
-_READERS = frozenset(
-    {"yaml", "ruamel", "omegaconf", "hydra", "yacs", "jsonargparse", "json", "toml", "tomllib", "tomli", "pyrallis"}
-    | {"configargparse", "commentjson", "easydict", "munch"}
-)
+# What brings settings of its own.
 _FRAMEWORKS = frozenset({"detectron2", "mmcv", "mmengine", "fvcore", "maskrcnn_benchmark", "configparser"})
 _READS = ("load", "safe_load", "full_load", "load_config", "load_yaml", "read_yaml", "get_config", "create")
 
@@ -128,7 +130,7 @@ def is_configured_by_files(source: Source, more: Set[str] = frozenset()) -> bool
     """
     assert source.neighbours is not None
     reads = source.neighbours.project_imports
-    return reads(_READERS | more) and not reads(_FRAMEWORKS - more) and not source.neighbours.settings_move()
+    return reads(READERS | more) and not reads(_FRAMEWORKS - more) and not source.neighbours.settings_move()
 
 
 def _unless_given(source: Source, name: str, found: Default | None, *, is_passed: bool = False) -> Default | None:

@@ -10,17 +10,20 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.cudnn_benchmark_off.batch_sizes import sizes_change, texts_of_options
 from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu, is_told_cpu
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import BUILDS, settings_of_trainer
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import (
+    BUILDS,
+    TRAINERS,
+    fits_on_gpu,
+    is_told_cpu,
+)
 from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training, training_calls
 from perfaudit.static.old_torch import imports_what_raises
 from perfaudit.static.project.frameworks import running_frameworks
 from perfaudit.static.project.program_marks import SEEDED, without_flags_taken_out
 from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Function, Source
-from perfaudit.static.understanding.built_by_settings import classes_built
+from perfaudit.static.understanding.built_by_settings import classes_built, reads_settings
 from perfaudit.static.understanding.called_functions import called_function, callers
-from perfaudit.static.understanding.configured_trainers import is_kept_on_cpu
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.devices import uses_cuda
 from perfaudit.static.understanding.entry import (
@@ -100,7 +103,7 @@ def cudnn_benchmark_off(source: Source, module: ast.Module) -> Iterator[Seen]:
     if sizes_change(source, loops) or _seeds_elsewhere(source) or not _may_reach_convolutions(source):
         return
     is_hint = has_small_convolutions_only(source) or trains_small_rows(source)
-    is_hint = is_hint or never_steps(source, loops) or trains_on_digits(source) or is_kept_on_cpu(source)
+    is_hint = is_hint or never_steps(source, loops) or trains_on_digits(source) or _is_kept_on_cpu(source)
     if start is not None:
         is_hint = is_hint or imports_what_raises(source) or training_raises(source, training_calls(source))
     mentions = [match.start() for match in _DECIDED.finditer(source.text) if _counts(source, match)]
@@ -140,6 +143,8 @@ def trainer_of_lightning(source: Source, call: ast.Call) -> Iterator[Seen]:
 @check("PA301", call=(*TRAINERS, *BUILDS))
 def trainer_of_settings(source: Source, call: ast.Call) -> Iterator[Seen]:
     """The same of a trainer whose settings stand in files, none of which gives it one of these."""
+    from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import settings_of_trainer  # few have one
+
     trainer = settings_of_trainer(source, call)
     if trainer is None or not trainer.leaves("benchmark") or not trainer.leaves("deterministic", False):
         return
@@ -173,6 +178,14 @@ def _counts(source: Source, mention: re.Match[str]) -> bool:
     is_flag = source.text[: mention.start()].endswith("cudnn.") and mention[0] == "benchmark"
     is_flag = is_flag and without_flags_taken_out(source.text)[mention.start()] != " "
     return is_flag or source.code[mention.start() : mention.end()] == mention[0]
+
+
+def _is_kept_on_cpu(source: Source) -> bool:
+    if not reads_settings(source):
+        return False
+    from perfaudit.static.understanding.configured_trainers import is_kept_on_cpu  # few projects read settings
+
+    return is_kept_on_cpu(source)
 
 
 def _has_convolutions(source: Source) -> bool:

@@ -10,8 +10,12 @@ from perfaudit.expressions import regex
 from perfaudit.static import edit
 from perfaudit.static.checks.mixed_precision_missing.decided import decides_precision
 from perfaudit.static.checks.mixed_precision_missing.small_pictures import trains_on_digits
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, fits_on_gpu, is_told_cpu
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import BUILDS, settings_of_trainer
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import (
+    BUILDS,
+    TRAINERS,
+    fits_on_gpu,
+    is_told_cpu,
+)
 from perfaudit.static.checks.mixed_precision_missing.training_starts import (
     shown_start,
     starts_training,
@@ -24,8 +28,7 @@ from perfaudit.static.project.precision_marks import FEWER_BITS, TF32_ON
 from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
-from perfaudit.static.understanding.built_by_settings import classes_built
-from perfaudit.static.understanding.configured_trainers import is_kept_on_cpu
+from perfaudit.static.understanding.built_by_settings import classes_built, reads_settings
 from perfaudit.static.understanding.demonstrations import is_test
 from perfaudit.static.understanding.entry import ARGUMENTS_OF_TRAINER, imported_files_say, is_whole, script_loops
 from perfaudit.static.understanding.losses import backward_operand
@@ -120,7 +123,11 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
 
 def _is_hardly_worth_it(source: Source) -> bool:
     """Whether a training is an exercise, or its settings files keep it on the CPU."""
-    return trains_on_digits(source) or is_kept_on_cpu(source)
+    if trains_on_digits(source) or not reads_settings(source):
+        return trains_on_digits(source)
+    from perfaudit.static.understanding.configured_trainers import is_kept_on_cpu  # few projects read settings
+
+    return is_kept_on_cpu(source)
 
 
 def _is_imported_with_tf32(source: Source) -> bool:
@@ -157,13 +164,12 @@ def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
         may_reach_layers,
         may_reach_width,
     )
-    from perfaudit.static.checks.mixed_precision_missing.widths_of_settings import width_of_settings
 
     if imported_files_say(source, "framework") and not is_framework_known:
         return False
     if source.neighbours and source.neighbours.picked_carry(NARROW):
         return False  # of several models that an option picks from, none may be small
-    is_narrow = bool(built) and width_of_settings(source) == NARROW  # what settings give holds as well
+    is_narrow = bool(built) and _width_of_settings(source) == NARROW  # what settings give holds as well
     has_wide = imported_files_say(source, "wide convolutions") or imported_files_say(source, "library model")
     if has_wide and may_reach_width(source):
         return not is_narrow
@@ -176,7 +182,14 @@ def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
         return False
     if (WIDTH in own or imported_files_say(source, WIDTH)) and may_reach_width(source):
         return not is_narrow
-    return may_reach_layers(source) and width_of_settings(source) == WIDTH
+    return may_reach_layers(source) and _width_of_settings(source) == WIDTH
+
+
+def _width_of_settings(source: Source) -> str:
+    """See `widths_of_settings`, imported here: the text of most scripts says how wide their model is."""
+    from perfaudit.static.checks.mixed_precision_missing.widths_of_settings import width_of_settings
+
+    return width_of_settings(source)
 
 
 @check("PA304", call=ARGUMENTS_OF_TRAINER)
@@ -221,6 +234,8 @@ def trainer_of_lightning_in_float32(source: Source, call: ast.Call) -> Iterator[
 @check("PA304", call=(*TRAINERS, *BUILDS))
 def trainer_of_settings_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
     """The same of a trainer whose settings stand in files, none of which gives it another precision than float32."""
+    from perfaudit.static.checks.mixed_precision_missing.trainers_of_settings import settings_of_trainer  # few have one
+
     trainer = settings_of_trainer(source, call)
     if trainer is None or "precision" in source.code or not trainer.leaves("precision", *_FLOAT32):
         return

@@ -14,6 +14,7 @@ TRAINERS = (
     *("lightning.Trainer", "lightning.pytorch.Trainer", "lightning.pytorch.trainer.Trainer"),
     *("pytorch_lightning.Trainer", "pytorch_lightning.trainer.Trainer"),
 )
+BUILDS = ("hydra.utils.instantiate", "hydra.utils.call")  # what settings name
 _EVALUATES = {"test", "validate", "predict"}
 TRIES_OUT = {"overfit_batches", "barebones"}
 

@@ -6,7 +6,7 @@ import ast
 
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import TRAINERS, TRIES_OUT, fits
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import BUILDS, TRAINERS, TRIES_OUT, fits
 from perfaudit.static.project.settings_files import Found
 from perfaudit.static.project.settings_text import UNREAD
 from perfaudit.static.source import Source
@@ -15,7 +15,6 @@ from perfaudit.static.understanding.configured_trainers import is_put_on_gpu
 from perfaudit.static.understanding.configured_values import is_configured_by_files, keys_taken, leads_to
 from perfaudit.static.understanding.demonstrations import is_test
 
-BUILDS = ("hydra.utils.instantiate", "hydra.utils.call")
 _TAKE_GPU = "lightning."  # the package whose trainers take a GPU by themselves; the older one had the CPU by default
 _DEVICES = ("accelerator", "gpus", "devices")
 _LIMIT = "limit_train_batches"
