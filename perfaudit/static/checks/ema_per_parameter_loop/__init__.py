@@ -34,13 +34,15 @@ ADVICE = (
 def ema_per_parameter_loop(source: Source, loop: ast.For) -> Iterator[Seen]:
     if not _may_use_torch(source) or not walks_parameters(source, loop.iter) or not MIXES.search(source.text_of(loop)):
         return
+    if not _belongs_to_training(source, loop):
+        return
     # Imported here: few loops over parameters may be an average.
     from perfaudit.static.checks.ema_per_parameter_loop.updated_average import is_kept_beside, updated_average
 
     average = updated_average(source, loop)
     if average is not None and is_of_optimizer(source, loop.iter) and not is_kept_beside(loop, average):
         return  # the optimizer's own steps
-    if average is None or not _belongs_to_training(source, loop) or _has_foreach_path(source, loop):
+    if average is None or _has_foreach_path(source, loop):
         return
     if runs_rarely(source, loop, source.tree) and not _runs_every_few_steps(source, loop):
         return

@@ -39,7 +39,9 @@ def is_wanted_so(source: Source, function: Function) -> bool:
 
 @remember
 def _speaks_of_fused(source: Source) -> bool:
-    return FUSED.search(source.text) is not None
+    return (
+        _OPERATOR in source.text or FUSED.search(source.text) is not None
+    )  # the first is found a hundred times as fast
 
 
 def _is_beside_fused(source: Source, unit: Unit) -> bool:
