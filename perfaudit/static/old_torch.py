@@ -23,7 +23,9 @@ _OVER_ALL = {"sum", "mean", "max", "min", "prod", "norm", "std", "var"}  # of al
 # What torch 1.x lacks, or has only in its last versions, as it stands in a patch.
 NEW = regex(
     r"\bfused=|\bforeach=|_foreach_|scaled_dot_product_attention|\bcompile\(|autocast|approximate=|\bmish\b|use_reentrant"
-    r"|matmul_precision|rms_norm|RMSNorm|get_total_norm|persistent_workers|set_to_none"
+    r"|matmul_precision|rms_norm|RMSNorm|get_total_norm|persistent_workers|set_to_none",
+    words="fused=|foreach=|_foreach_|scaled_dot_product|compile(|autocast|approximate=|mish|use_reentrant"
+    "|matmul_precision|rms_norm|RMSNorm|get_total_norm|persistent_workers|set_to_none",
 )
 
 

@@ -30,10 +30,11 @@ _SIZES_CHANGE = regex(
 )
 _PADS = regex(r"pad_sequence|pack_padded", words="pad_sequence|pack_padded")
 _ONE_IN_A_BATCH = regex(r"batch_size\s*=\s*1\b", re.IGNORECASE, words="batch_size")
-# The size of training: what is tested in batches of one is trained in others.
+# The size of training: what is tested in batches of one is trained in others. It looks back from behind its first letter, as
+# most letters of a text are none.
 _BATCH_OF_ONE = regex(
-    r"(?<!test[_-])(?<!val[_-])(?<!valid[_-])(?<!eval[_-])(?<!validation[_-])(?<!inference[_-])"
-    r"batch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b",
+    r"b(?<!test[_-]b)(?<!val[_-]b)(?<!valid[_-]b)(?<!eval[_-]b)(?<!validation[_-]b)(?<!inference[_-]b)"
+    r"atch_?size\W[^\n]{0,60}\bdefault\s*=\s*1\b",
     re.IGNORECASE,
     words="default",
 )
