@@ -151,6 +151,7 @@ def train(model, loader):
         ("from nets import Linears, OPTIONS", "Linears(OPTIONS)", 0),
         ("import wandb\nfrom nets import Linears", "Linears(wandb.init())", 0),
         ("from nets import Linears, Missing", "Missing(Linears(512))", 1),
+        ("if name:\n    import nets as parts\nelse:\n    import layers as parts", "parts.Images(512)", 1),
     ],
 )
 @pytest.mark.parametrize("is_loop_here", [True, False])

@@ -149,7 +149,14 @@ class _Walk:
             if found := self._neighbours.bindings_of(joined + name.id, self._asker(there)):
                 return self._definitions_bound(*found)
         user = there.parent(name)
-        return [None] if stars or (isinstance(user, ast.Call) and user.func is name) else []
+        is_called = isinstance(user, ast.Call) and user.func is name
+        return [None] if stars or is_called or self._is_imported_twice(there, name.id) else []
+
+    def _is_imported_twice(self, there: Source, name: str) -> bool:
+        """Whether a name that stands for no one import is one of a module of the project: `import models.small as models`."""
+        aliases = [alias for node in there.nodes(ast.Import) for alias in node.names]
+        imports = [alias for alias in aliases if (alias.asname or alias.name.partition(".")[0]) == name]
+        return any(self._neighbours.is_own_module(each.name, self._asker(there)) for each in imports)
 
     def _import_targets(self, there: Source, dotted: str) -> list[Definition | None]:
         by = self._asker(there)
