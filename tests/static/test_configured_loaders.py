@@ -248,6 +248,8 @@ def test_a_default_of_code_that_files_may_replace(project: Folder, files: dict[s
         ({"configs/train.yaml": SAYS_4}, True),
         ({"configs/train.yaml": SAYS_0}, False),  # what reads it may hand it on to the parser
         ({"configs/train.yaml": "data:\n  workers: 0\n"}, True),
+        ({"configs/train.yaml": "data:\n  num_workers: 8\n"}, True),
+        ({"configs/train.yaml": "data:\n  num_workers: ${cores}\n"}, False),
     ],
 )
 @pytest.mark.parametrize("option", ["args.num_workers", "int(args.num_workers)"])

@@ -82,16 +82,21 @@ def default_in_sight(source: Source, node: Argument) -> Default | None:
 
 def is_another_in_files(source: Source, node: Argument, value: object) -> bool:
     """Whether settings files of the project give the setting that an expression reads, by its last name, another value."""
+    return any(said != value for said in values_in_files(source, node))
+
+
+def values_in_files(source: Source, node: Argument) -> list[object]:
+    """What settings files of the project give the setting of loaders that an expression reads, by its last name; also UNREAD."""
     while isinstance(node, ast.Call) and last_name(node.func) == "int" and node.args:
         node = node.args[0]
     name = last_name(node) if isinstance(node, ast.expr) else ""
     if source.neighbours is None or not OF_LOADERS.search(name):
-        return False
+        return []
     from perfaudit.static.project.settings_text import UNREAD  # few settings are those of loaders
 
-    # A file that cannot be read would have all settings.
     said = [each.setting for each in source.neighbours.settings(name) or ()]
-    return any(each.value != value if each.value is not UNREAD else bool(each.keys) for each in said)
+    # A file that cannot be read would have all settings.
+    return [each.value for each in said if each.value is not UNREAD or each.keys]
 
 
 def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None:

@@ -6,7 +6,7 @@ import ast
 
 from perfaudit.static import edit
 from perfaudit.static.source import Source
-from perfaudit.static.understanding.defaults import Default, default, is_another_in_files
+from perfaudit.static.understanding.defaults import Default, default, values_in_files
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
 
@@ -26,7 +26,7 @@ def has_workers(source: Source, call: ast.Call) -> bool:
 def is_positive(source: Source, workers: ast.expr) -> bool:
     """Whether there are workers: a positive number, the number of cores, or an option whose default is positive.
 
-    Not by a default where settings files of the project give the option another value.
+    Not by a default where settings files of the project may give the option none.
     """
     value = constant(source, workers)
     if value is not UNKNOWN:
@@ -36,8 +36,8 @@ def is_positive(source: Source, workers: ast.expr) -> bool:
     option = resolve(source, workers)
     if isinstance(option, ast.Call) and last_name(option.func) == "int" and len(option.args) == 1:
         option = option.args[0]
-    if isinstance(option, ast.Attribute) and (declared := _default_of(source, option)) > 0:
-        return not is_another_in_files(source, option, declared)
+    if isinstance(option, ast.Attribute) and _default_of(source, option) > 0:
+        return not _may_be_none_by_files(source, option)
     from perfaudit.static.understanding.program_settings import default_in_program  # most files say it themselves
 
     return _is_positive_default(source, workers, default_in_program(source, workers))
@@ -52,7 +52,12 @@ def counts_cores(source: Source, workers: ast.expr) -> bool:
 def _is_positive_default(source: Source, workers: ast.expr, found: Default | None) -> bool:
     if found is None or type(found.value) is not int or found.value <= 0:
         return False
-    return bool(found.place) or not is_another_in_files(source, workers, found.value)
+    return bool(found.place) or not _may_be_none_by_files(source, workers)
+
+
+def _may_be_none_by_files(source: Source, workers: ast.expr) -> bool:
+    """Whether settings files give the option that an expression reads no worker, or what cannot be told."""
+    return any(type(value) is not int or value <= 0 for value in values_in_files(source, workers))
 
 
 def _default_of(source: Source, option: ast.Attribute) -> int:
