@@ -85,14 +85,6 @@ class Project:
                 self._glances[path] = None
         return self._glances[path]
 
-    def may_give(self, path: str, name: str) -> bool:
-        """Whether a file may have this name on top, as its bytes say: by the word, or by everything of another module."""
-        try:
-            data = read_bytes(path)
-        except OSError:
-            return False
-        return b"import *" in data or re.search(rb"(?<!\w)%s(?!\w)" % re.escape(name).encode(), data) is not None
-
     def may_have_updates(self, path: str, name: str) -> bool:
         """Whether the file that defines a class or function of this name may update weights, as its bytes say.
 

@@ -16,6 +16,7 @@ from perfaudit.static.source.torch_names import canonical
 
 if TYPE_CHECKING:
     from perfaudit.static.project import Project
+    from perfaudit.static.project.star_imports import Given
     from perfaudit.static.source import Source
 
 MAX_HOPS = 4  # re-exports followed from file to file
@@ -34,6 +35,8 @@ class ImportedNames:
         self._derived: dict[tuple[str, frozenset[str]], bool] = {}
         self._noted: set[tuple[str, int]] = set()
         self._folders: dict[int, tuple[Source, str]] = {}  # of the files that definitions were found in
+        self._given: dict[int, tuple[Source, Given]] = {}  # by id of a file
+        self._starred: dict[tuple[int, str], str] = {}  # by id of a file, and name: see `_name_behind_star`
         self.asked = Asked()
 
     def torch_name(self, dotted: str) -> str:
@@ -89,7 +92,9 @@ class ImportedNames:
             bound = source.bound_in(source.tree).get(name, [])
             imported = source.aliases.get(name)
             if not bound and not imported:
-                imported = self._name_behind_star(name, source, os.path.dirname(path))
+                imported = self._name_behind_star(
+                    name, self._project.stars.given_by(path), os.path.dirname(path), set()
+                )
             if bound or not imported:
                 self._folders[id(source)] = (source, os.path.dirname(path))
                 return (source, bound) if bound else None
@@ -115,12 +120,13 @@ class ImportedNames:
 
         Not where it imports everything from another module behind it that gives the name as well, or may.
         """
-        stars = [n for n in by.nodes(ast.ImportFrom) if n.names[0].name == "*"]
-        for star in reversed(stars if name not in by.assigned_names and name not in by.aliases else []):
-            path = self._module_file(self._folders[id(by)][1], "." * star.level + (star.module or ""))
-            source = self._project.source(path) if path else None
+        if name in by.assigned_names or name in by.aliases:
+            return False
+        given = self._given_in(by, self._folders[id(by)][1])
+        self.asked.modules |= given.modules
+        for _, path in given.stars:
             self.asked.files.update({path} - {""})
-            is_given = _is_given_by_star(source, name) if source is not None else False
+            is_given = self._project.stars.given_by(path).gives(name) if path else False
             if path == self._path or is_given is not False:
                 return path == self._path and is_given is True
         return False
@@ -134,30 +140,42 @@ class ImportedNames:
         if name in by.assigned_names or name in by.aliases:
             return None
         asker = by if id(by) in self._folders else None
-        joined = self._name_behind_star(name, by, self._folder if asker is None else self._folders[id(asker)][1])
+        key = (id(by), name)
+        if key not in self._starred:
+            folder = self._folder if asker is None else self._folders[id(asker)][1]
+            self._starred[key] = self._name_behind_star(name, self._given_in(by, folder), folder, set())
+        joined = self._starred[key]
         return self.bindings_of(joined, asker) if joined else None
 
-    def _name_behind_star(self, name: str, source: Source, folder: str, seen: set[str] | None = None) -> str:
+    def _name_behind_star(self, name: str, given: Given, folder: str, seen: set[str]) -> str:
         """`module.name` of the last `from module import *` of a file that gives a name; "" where none surely does.
 
         The module may take it from another one, in the same way. seen: the files that were asked for it.
         """
-        seen = set() if seen is None else seen
-        for star in reversed([n for n in source.nodes(ast.ImportFrom) if n.names[0].name == "*"]):
-            module = "." * star.level + (star.module or "")
-            joined = module + name if not module.strip(".") else f"{module}.{name}"
-            path = self._module_file(folder, module)
-            self.asked.files.update({path} - {""})
-            taken = self._project.source(path) if path and self._project.may_give(path, name) else None
-            is_given = _is_given_by_star(taken, name) if taken is not None else False
-            if taken is not None and is_given is False and path not in seen and _gives_all(taken, name):
+        self.asked.modules |= given.modules
+        for written, path in given.stars:
+            joined = written + name if not written.strip(".") else f"{written}.{name}"
+            if not path:
+                if self._module_file(folder, joined):
+                    continue
+                return ""  # of a package that is installed
+            self.asked.files.add(path)
+            further = self._project.stars.given_by(path)
+            is_given = further.gives(name)
+            if is_given is False and further.stars and path not in seen and not name.startswith("_"):
                 seen.add(path)
-                is_given = bool(self._name_behind_star(name, taken, os.path.dirname(path), seen))
+                is_given = bool(self._name_behind_star(name, further, os.path.dirname(path), seen))
+                if is_given and (further.listed is not None or not further.is_clear):
+                    return ""  # its list says whether
             if is_given is not False:
                 return joined if is_given else ""
-            if not path and not self._module_file(folder, joined):
-                return ""  # of a package that is installed
         return ""
+
+    def _given_in(self, source: Source, folder: str) -> Given:
+        """What a file gives that is at hand."""
+        if id(source) not in self._given:
+            self._given[id(source)] = source, self._project.stars.given_in(source, folder)
+        return self._given[id(source)][1]
 
     def _follow(self, folder: str, dotted: str, hops: int, bases: frozenset[str] | None = None) -> str:
         """What a name stands for; bases: classes of torch's of which any subclass counts, None for plain ones."""
@@ -250,27 +268,6 @@ class ImportedNames:
         path = self._project.layout.module_file(folder, dotted)
         self.asked.modules[folder, dotted] = path  # where there is none too: there may be one tomorrow
         return path
-
-
-def _is_given_by_star(source: Source, name: str) -> bool | None:
-    """Whether a module gives a name to `from module import *`; None where its `__all__` is more than one plain list."""
-    if name not in source.bound_in(source.tree) and name not in source.aliases:
-        return False
-    listed = source.bound_in(source.tree).get("__all__", [])
-    if not listed and "__all__" not in source.aliases and not source.reads_of("__all__"):
-        return not name.startswith("_")
-    statement = source.statement(listed[0]) if len(listed) == 1 and not source.reads_of("__all__") else None
-    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
-    if not isinstance(value, (ast.List, ast.Tuple)) or not all(isinstance(item, ast.Constant) for item in value.elts):
-        return None
-    return any(isinstance(item, ast.Constant) and item.value == name for item in value.elts)
-
-
-def _gives_all(source: Source, name: str) -> bool:
-    """Whether a module gives to `from module import *` also what it takes from others in this way."""
-    return (
-        not name.startswith("_") and "__all__" not in source.aliases and not source.bound_in(source.tree).get("__all__")
-    )
 
 
 def _last_names(bases: frozenset[str] | None) -> Collection[str]:

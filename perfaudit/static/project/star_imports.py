@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from perfaudit.records import NamedTuple
 
 if TYPE_CHECKING:
     from perfaudit.static.project import Project
+    from perfaudit.static.source import Source
 
 
 class BehindStars(NamedTuple):
@@ -20,12 +22,58 @@ class BehindStars(NamedTuple):
     modules: dict[tuple[str, str], str]
 
 
+class Given(NamedTuple):
+    """What one module gives to `from module import *`.
+
+    bound: what it binds by itself; listed: its `__all__`, None where it has none, and not `is_clear` where that is more than
+    one plain list. stars: the modules that it takes everything from, as written and by path ("" where none of the project is
+    meant), the last one first. modules: as in `BehindStars`.
+    """
+
+    bound: frozenset[str]
+    listed: frozenset[str] | None
+    is_clear: bool
+    stars: tuple[tuple[str, str], ...]
+    modules: dict[tuple[str, str], str]
+
+    def gives(self, name: str) -> bool | None:
+        """Whether it gives a name that it binds by itself; None where that is not known."""
+        if name not in self.bound:
+            return False
+        if not self.is_clear:
+            return None
+        return not name.startswith("_") if self.listed is None else name in self.listed
+
+
+NOTHING = Given(frozenset(), None, True, (), {})
+
+
 class StarImports:
     """Star imports of the modules of a project; answers are kept."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._behind: dict[tuple[str, int], BehindStars] = {}
+        self._given: dict[str, Given] = {}
+
+    def given_by(self, path: str) -> Given:
+        """What a module of the project gives to a star import, by its tree; nothing where it cannot be read."""
+        if path not in self._given:
+            source = self._project.source(path)
+            self._given[path] = self.given_in(source, os.path.dirname(path)) if source is not None else NOTHING
+        return self._given[path]
+
+    def given_in(self, source: Source, folder: str) -> Given:
+        """The same of a file that is at hand, and lies in a folder."""
+        modules: dict[tuple[str, str], str] = {}
+        stars: list[tuple[str, str]] = []
+        for star in reversed([node for node in source.nodes(ast.ImportFrom) if node.names[0].name == "*"]):
+            written = "." * star.level + (star.module or "")
+            modules[folder, written] = path = self._project.layout.module_file(folder, written)
+            stars.append((written, path))
+        bound = source.bound_in(source.tree)
+        listed, is_clear = _listed(source)
+        return Given(frozenset(bound) | frozenset(source.aliases), listed, is_clear, tuple(stars), modules)
 
     def behind(self, path: str, hops: int) -> BehindStars:
         """What the modules bind from which this one imports everything, directly or through others.
@@ -56,3 +104,15 @@ class StarImports:
             for name in names:
                 stars.setdefault(name, []).append(star)
         return BehindStars(stars, modules)
+
+
+def _listed(source: Source) -> tuple[frozenset[str] | None, bool]:
+    """The names in a module's `__all__`, None where it has none; and whether that is all: it is at most one plain list."""
+    listed = source.bound_in(source.tree).get("__all__", [])
+    if not listed and "__all__" not in source.aliases and not source.reads_of("__all__"):
+        return None, True
+    statement = source.statement(listed[0]) if len(listed) == 1 and not source.reads_of("__all__") else None
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    if not isinstance(value, (ast.List, ast.Tuple)) or not all(isinstance(item, ast.Constant) for item in value.elts):
+        return None, False
+    return frozenset(str(item.value) for item in value.elts if isinstance(item, ast.Constant)), True
