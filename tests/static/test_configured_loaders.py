@@ -421,8 +421,13 @@ def test_what_a_configuration_gives_a_module_of_lightning(
 
 EVALUATES = """
 from data import Images
-loader = loaders[kind](config.root, batch_size=8, num_workers=4)
-model.eval()
+
+def main():
+    loader = loaders[kind](config.root, batch_size=8, num_workers=4)
+    model.eval()
+
+if __name__ == "__main__":
+    main()
 """
 LEFT_TO_4 = LIGHTNING.replace("num_workers: int = 0", "num_workers: int = 4")
 
@@ -452,6 +457,10 @@ LEFT_TO_4 = LIGHTNING.replace("num_workers: int = 0", "num_workers: int = 4")
         ),
         ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES}, True),
         ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES + "optimizer.step()\n"}, False),
+        (
+            {"configs/data/images.yaml": IMAGES, "test.py": EVALUATES.partition("\nif")[0]},
+            False,
+        ),  # for whoever imports it
         ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES.replace("loaders[kind]", "instantiate")}, False),
         ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES.replace("loaders[kind]", "Images")}, False),
         ({"configs/data/images.yaml": IMAGES, "test.py": EVALUATES + "num_workers = 4\n"}, False),

@@ -45,7 +45,7 @@ def gives(name: str, kind: str) -> str:
 def gives_elsewhere(name: str, kind: str) -> str:
     """The mark of a file that gives a value to something else than what settings files build with theirs.
 
-    A constructor has it for a parameter by default, or a file that only evaluates passes it to its own loader.
+    A constructor has it for a parameter by default, or a script that only evaluates passes it to its own loader.
     """
     return f"gives {name} {kind} elsewhere"
 
@@ -54,7 +54,9 @@ def marks_of_given(data: bytes) -> set[str]:
     """The marks of a text without comments and the arguments of loaders."""
     marks: set[str] = set()
     constructors = [match.span() for match in _CONSTRUCTOR.finditer(data)] if b"__init__" in data else []
-    evaluates = any(word in data for word in _EVALUATES) and not any(word in data for word in _TRAINS)
+    evaluates = (
+        b"__main__" in data and any(word in data for word in _EVALUATES) and not any(word in data for word in _TRAINS)
+    )
     end = 0
     for match in _WORDS.finditer(data):
         if match.start() < end:
