@@ -25,6 +25,7 @@ EXACT = {"torch.zeros", "torch.ones", "torch.full", "torch.empty", "torch.eye"}
 RANDOM = {"torch.rand", "torch.randn", "torch.randint", "torch.randperm"}
 COUNTED = {"torch.arange", "torch.linspace"}
 _SAMPLES = regex(r"^_?((p|ddim|ddpm|get|draw|run)_)*(sampl(e|er|es|ing)|generate|infer(ence)?|synthesi[sz]e|beam)(_|$)")
+_COLLATES = regex(r"[Cc]ollat(e|or|ion)")
 _IN_TRAINING = regex(r"^(is_)?train(ing)?$")
 # With `requires_grad` the copy is not a leaf, and the fix would make one.
 # What follows may be done on the device as well: casts that are exact there, and the same memory in another shape.
@@ -103,7 +104,14 @@ def _is_of_penalty(source: Source, call: ast.Call) -> bool:
 
 
 def _joins_samples(source: Source, call: ast.Call) -> bool:
-    """Whether a loader's collate function is around, or a function that it names: its samples lie in host memory."""
+    """Whether a loader's collate function is around, or a function that it names: its samples lie in host memory.
+
+    Also a method of a class that is there to collate by its name, `PadCollate`, where the device is that of the samples.
+    """
+    owner = source.enclosing(call, ast.ClassDef)
+    is_of_collating = isinstance(owner, ast.ClassDef) and _COLLATES.search(owner.name) is not None
+    if is_of_collating and _goes_where_given_tensor_is(source, call):
+        return True
     around = {id(a) for a in source.ancestors(call) if isinstance(a, (*FUNCTIONS, ast.Lambda))}
     if not around:
         return False
