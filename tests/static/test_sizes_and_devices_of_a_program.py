@@ -1,4 +1,4 @@
-"""PA301 and words that say nothing of the batches: buckets of a histogram, and a device that a setting names."""
+"""PA301 and PA304: words that say nothing of the batches, buckets of a histogram; a device that a setting names, and the CPU."""
 
 from __future__ import annotations
 
@@ -39,3 +39,26 @@ def test_a_device_that_a_setting_names_where_there_is_cuda(tmp_path: Path, devic
     script = CHOSEN.replace("    model =", f"    device = {device}\n    model =")
     folder = write(tmp_path, {"net.py": NET, "train.py": script})
     assert bool(findings_in(folder, "train.py", {"PA301"})) is is_told
+
+
+TRIES = "def generate(model, text, device):\n    return model(text.to(device))\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "tries", "is_told"),
+    [
+        ('"cpu"', TRIES, False),
+        ('torch.device("cpu")', TRIES, False),
+        ('"cuda"', TRIES, True),
+        ('"cpu"', f"{TRIES}\n# device: cuda\n", True),  # the program speaks of it: somebody may hand it in
+        ("config.device", TRIES, True),
+        ('"mps" if config.mac else "cpu"', TRIES, True),
+        ('parser.add_argument("--device", default="cpu")', TRIES, True),
+        ('config.device\n    print(device == "cpu")', TRIES, True),
+    ],
+)
+def test_a_training_on_the_cpu(tmp_path: Path, device: str, tries: str, is_told: bool) -> None:
+    script = CHOSEN.replace("    model =", f"    device = {device}\n    model =")
+    script = script.replace("from net import Net", "from net import Net\nfrom tries import generate")
+    folder = write(tmp_path, {"net.py": NET, "tries.py": tries, "train.py": script})
+    assert bool(findings_in(folder, "train.py", {"PA304"})) is is_told

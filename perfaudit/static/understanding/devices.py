@@ -15,6 +15,7 @@ from perfaudit.static.understanding.values import resolve
 _ACCELERATORS = {"cuda", "mps", "xpu", "npu", "hpu"}
 _DEVICES = _ACCELERATORS | {"xla", "cpu"}
 _DEVICE_NAME = regex(r"(^|_)(device|dev|accelerator|fabric|local_?rank|rank|gpu)(_?(ids?|num|index))?$", re.IGNORECASE)
+_OTHER_DEVICES = regex(r"(?i)cuda|gpu")
 _LAUNCHERS = {"accelerate.Accelerator", "lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
 _TRAINERS_ON_GPU = {"lightning.Trainer", "lightning.pytorch.Trainer", "lightning.pytorch.trainer.Trainer"}
 _GPU_CALLS = {  # not `is_available` and `manual_seed_all`, which programs for the CPU call as well
@@ -76,8 +77,31 @@ def uses_cuda(source: Source) -> bool:
         return False
     if source.calls(".cuda") or source.calls("torch.accelerator.current_accelerator"):
         return True
-    named = {text for c in source.nodes(ast.Constant) if (text := device_text(c)) and not _is_of_a_file(source, c)}
+    named = _devices_named(source)
     return not named or "cuda" in named or any(_is_chosen_where_cuda(source, c) for c in source.calls("torch.device"))
+
+
+def is_on_cpu(source: Source) -> bool:
+    """Whether a file sets its device to the CPU, `device = "cpu"`, and neither it nor a file of its program speaks of another.
+
+    What an option or a parameter is by default sets none.
+    """
+    if _devices_named(source) != {"cpu"} or _OTHER_DEVICES.search(source.text):
+        return False
+    values = [node.value for node in source.nodes(ast.Assign) if _names_a_device(node.targets[0])]
+    made = [
+        value.args[0]
+        if isinstance(value, ast.Call) and value.args and source.qualified_name(value.func) == "torch.device"
+        else value
+        for value in values
+    ]
+    is_set = bool(made) and all(device_text(value) == "cpu" for value in made)
+    return is_set and source.neighbours is not None and not source.neighbours.program_carries("cuda")
+
+
+def _devices_named(source: Source) -> set[str]:
+    """The kinds of devices that the literals of a file name, but for where a checkpoint is loaded to."""
+    return {text for c in source.nodes(ast.Constant) if (text := device_text(c)) and not _is_of_a_file(source, c)}
 
 
 def _is_chosen_where_cuda(source: Source, made: ast.Call) -> bool:

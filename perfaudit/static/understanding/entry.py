@@ -13,7 +13,7 @@ from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.built_by_settings import built_files_say
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
-from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.devices import is_on_cpu, uses_cuda
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.step_loops import StepLoop, step_loops
 from perfaudit.static.understanding.updates import looks_for_gradients
@@ -64,7 +64,9 @@ def script_loops(source: Source) -> tuple[StepLoop, ...]:
     loops = training_loops(source)
     if not loops or not is_script(source, loops) or is_run_by_framework(source):
         return ()
-    return loops if uses_cuda(source) or imported_files_say(source, "accelerator") else ()
+    if uses_cuda(source):
+        return loops
+    return loops if imported_files_say(source, "accelerator") and not is_on_cpu(source) else ()
 
 
 def training_loops(source: Source) -> tuple[StepLoop, ...]:

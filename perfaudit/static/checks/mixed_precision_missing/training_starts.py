@@ -10,7 +10,7 @@ from perfaudit.static.source.syntax import lies_in, walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import called_function
 from perfaudit.static.understanding.demonstrations import is_main_guard
-from perfaudit.static.understanding.devices import uses_cuda
+from perfaudit.static.understanding.devices import is_on_cpu, uses_cuda
 from perfaudit.static.understanding.elsewhere import Elsewhere, called_elsewhere, called_from, class_of
 from perfaudit.static.understanding.entry import STARTS, imported_files_say, is_fire, is_run_by_framework
 from perfaudit.static.understanding.names import last_name
@@ -47,7 +47,15 @@ def starts_training(source: Source) -> ast.stmt | None:
         return None
     if is_run_by_framework(source) or imported_files_say(source, "framework"):
         return None
-    return start if uses_cuda(source) or imported_files_say(source, "accelerator") else None
+    if uses_cuda(source):
+        return start
+    return start if imported_files_say(source, "accelerator") and not is_on_cpu(source) else None
+
+
+def _is_named_otherwise(source: Source) -> bool:
+    """Whether a file is by its name there for something else than a training; `train_generator.py` trains one."""
+    name = source.path.rpartition("/")[2]
+    return _NO_TRAINING.search(name) is not None and not name.startswith("train_")
 
 
 def _calls_training(source: Source, has_steps: bool) -> bool:
