@@ -1449,3 +1449,114 @@ def test_a_progress_bar_around_what_is_handed_in(tmp_path: Path, epoch: str, cop
     )
     folder = write(tmp_path, {"epoch.py": epoch, "main.py": script})
     assert [f.message.partition(":")[0] for f in findings_in(folder, "epoch.py", {"PA104"})] == copies
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"), [("train_generator.py", True), ("train_sampler.py", True), ("generator.py", False)]
+)
+def test_a_training_whose_file_is_named_after_what_it_trains(tmp_path: Path, name: str, *, is_told: bool) -> None:
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, name: START})
+    assert [f.rule for f in findings_in(folder, name, {"PA301", "PA304"})] == (["PA301", "PA304"] if is_told else [])
+
+
+TRIED = """
+{engine}
+
+def look(model):
+    print(model)
+
+if __name__ == "__main__":
+    look(3)
+    {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "imported", "is_told"),
+    [
+        ("pass", "from engine import train", True),
+        ("pass", "from engine import *", True),
+        ("train(3, 4, 5)", "from engine import train", False),  # then that file is the script
+        ("pass", "from engine import look as train", False),
+    ],
+)
+def test_a_training_in_a_file_that_only_tries_something_else_out(
+    tmp_path: Path, more: str, imported: str, *, is_told: bool
+) -> None:
+    script = START.replace("from engine import train", imported)
+    assert imported in script
+    files = {"net.py": NET, "engine.py": TRIED.format(engine=ENGINE, more=more), "main.py": script}
+    found = [f.rule for f in findings_in(write(tmp_path, files), "main.py", {"PA301", "PA304"})]
+    assert found == (["PA301", "PA304"] if is_told else [])
+
+
+HANDS_ON = """
+from engine import train
+from net import Net
+
+def main(settings):
+    {call}
+"""
+HANDED = """
+import {module}
+
+if __name__ == "__main__":
+    {module}.main(settings)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "is_told"),
+    [
+        ("run_training", "train(Net(), loader, optimizer)", True),
+        ("train", "train(Net(), loader, optimizer)", True),
+        ("show", "train(Net(), loader, optimizer)", False),
+        ("train", "print(Net())", False),
+    ],
+)
+def test_a_module_of_training_that_hands_on_to_a_third_file(
+    tmp_path: Path, module: str, call: str, *, is_told: bool
+) -> None:
+    hands_on, script = HANDS_ON.format(call=call), HANDED.format(module=module)
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, f"{module}.py": hands_on, "main.py": script})
+    found = [f.rule for f in findings_in(folder, "main.py", {"PA301", "PA304"})]
+    assert found == (["PA301", "PA304"] if is_told else [])
+
+
+SOLVER = """
+from net import Net
+
+class Solver:
+    def __init__(self):
+        self.model = Net().cuda()
+
+    def solve(self):
+        for x, y in loader:
+            loss = self.model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+
+    def show(self):
+        print(self.model)
+"""
+
+
+@pytest.mark.parametrize(("method", "is_told"), [("solve", True), ("show", False)])
+def test_a_training_by_a_method_of_any_name(tmp_path: Path, method: str, *, is_told: bool) -> None:
+    script = f"from solver import Solver\n\nif __name__ == '__main__':\n    solver = Solver()\n    solver.{method}()\n"
+    folder = write(tmp_path, {"net.py": NET, "solver.py": SOLVER, "main.py": script})
+    found = [f.rule for f in findings_in(folder, "main.py", {"PA301", "PA304"})]
+    assert found == (["PA301", "PA304"] if is_told else [])
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_told"),
+    [("train", True), ("train if again else show", True), ("show", False), ("train.__name__", False)],
+)
+def test_a_training_that_is_called_by_another_name(tmp_path: Path, chosen: str, *, is_told: bool) -> None:
+    script = START.replace("import train", "import show, train").replace(
+        "    train(", f"    start = {chosen}\n    start("
+    )
+    folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "main.py": script})
+    found = [f.rule for f in findings_in(folder, "main.py", {"PA301", "PA304"})]
+    assert found == (["PA301", "PA304"] if is_told else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.project.neighbours import Neighbours
 from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import lies_in, walk
 from perfaudit.static.understanding.answers import remember
@@ -20,6 +21,9 @@ _TRAINS = regex(
     r"^(fit|learn|optimi[sz]e_parameters|(run_|do_|start_)?train(_\w+|ing|ers?(_\w+)?)?|\w*train_?step"
     r"|(?!(?:is|in|set|get|load|read|build|make|prepare|eval|evaluate|test|on|for|pre)_)[a-z]+_train)$"  # `simclr_train`
 )
+_OF_TRAINING = regex(
+    r"(^|\.)((run|start|do|launch)_)?train(ing|er)?(\.|$)"
+)  # of a module or function: `run_training.main`
 _RUNS = {"run", "start", "launch", "execute"}  # methods of an object that trains, among others
 _MOST_CALLS = 3  # from such a method to one of the object that makes the steps
 _NO_TRAINING = regex(
@@ -35,7 +39,7 @@ def starts_training(source: Source) -> ast.stmt | None:
     does. None for any other file: one that others import, that does not name training, or whose program uses no accelerator
     or a framework.
     """
-    if source.neighbours is None or step_loops(source) or _NO_TRAINING.search(source.path.rpartition("/")[2]):
+    if source.neighbours is None or step_loops(source) or _is_named_otherwise(source):
         return None
     start = _first_of_program(source)
     if start is None or source.neighbours.is_imported(_NO_TRAINING):
@@ -68,7 +72,29 @@ def _calls_training(source: Source, has_steps: bool) -> bool:
         return True
     if any(_makes_steps(source, call) for call in calls):
         return True
-    return has_steps and any(_runs_training(source, call) for call in calls)
+    if has_steps and _calls_by_another_name(source, calls):
+        return True
+    if not has_steps:
+        return any(_TRAINS.search(_name_called(call)) and _runs_left_to_others(source, call) for call in calls)
+    return any(_runs_training(source, call) for call in calls)
+
+
+def _runs_left_to_others(source: Source, call: ast.Call) -> bool:
+    """Whether a call runs a function that trains, of a file that tries something out and calls that function nowhere."""
+    neighbours, dotted = source.neighbours, source.qualified_name(call.func)
+    if neighbours is None:
+        return False
+    if dotted:
+        found = neighbours.definition_of(dotted) if neighbours.may_have_updates(dotted) else None
+    elif isinstance(call.func, ast.Name) and not source.lookup(call.func):
+        bound = neighbours.bound_by_star(call.func.id, source)
+        found = (bound[0], bound[1][0]) if bound is not None and len(bound[1]) == 1 else None
+    else:
+        found = None
+    if found is None or not isinstance(found[1], FUNCTIONS) or not _updates_weights(found[1]):
+        return False
+    there, function = found
+    return not any(called_function(there, other) is function for other in there.nodes(ast.Call))
 
 
 def _hands_on_training(source: Source, call: ast.Call) -> bool:
@@ -76,13 +102,32 @@ def _hands_on_training(source: Source, call: ast.Call) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not given and is_fire(source, call):  # it has the command line name any function of the file, imported or not
         return any(map(_TRAINS.search, source.aliases))
-    return any(isinstance(g, ast.Name) and g.id in source.aliases and _TRAINS.search(g.id) for g in given)
+    return any(_is_training_of_others(source, each) for each in given)
+
+
+def _calls_by_another_name(source: Source, calls: list[ast.Call]) -> bool:
+    """Whether an imported training is called by a name that it is given here: `run = train_all if args.all else train`."""
+    called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+    return any(
+        isinstance(target, ast.Name) and target.id in called and _is_training_of_others(source, node.value)
+        for node in source.nodes(ast.Assign)
+        for target in node.targets
+    )
+
+
+def _is_training_of_others(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is an imported function by the name of a training, or either of two of which one is."""
+    if isinstance(node, ast.IfExp):
+        return _is_training_of_others(source, node.body) or _is_training_of_others(source, node.orelse)
+    return isinstance(node, ast.Name) and node.id in source.aliases and _TRAINS.search(node.id) is not None
 
 
 def _runs_training(source: Source, call: ast.Call) -> bool:
     """Whether a call runs an imported function that trains, whatever its name: `execution.run(mode)`, `learn_all(model)`."""
     dotted = source.qualified_name(call.func)
     neighbours = source.neighbours
+    if neighbours is not None and dotted and _OF_TRAINING.search(dotted) and _hands_on(neighbours, dotted):
+        return True
     if neighbours is not None and dotted and neighbours.may_have_updates(dotted):
         found = neighbours.definition_of(dotted)
     else:
@@ -92,13 +137,26 @@ def _runs_training(source: Source, call: ast.Call) -> bool:
         return isinstance(function, FUNCTIONS) and (
             _updates_weights(function) or any(_updates_weights(one) for one in _functions_run_by(there, function))
         )
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _RUNS:
+    if not isinstance(call.func, ast.Attribute):
         return False
+    if call.func.attr not in _RUNS:  # `solver.solve()`
+        own = called_elsewhere(source, call)
+        return own is not None and own.owner is not None and _updates_weights(own.function)
     owner = class_of(source, call.func.value)
     if owner is None or owner[0] is source:
         return False
     method = called_elsewhere(source, call)
     return _updates_weights(owner[1]) or (method is not None and _runs_trainer(source, method, _MOST_CALLS))
+
+
+def _hands_on(neighbours: Neighbours, dotted: str) -> bool:
+    """Whether an imported function has a further file train, as its name and that of what it calls say: `run_training.main`."""
+    found = neighbours.definition_of(dotted)
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return False
+    there, function = found
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return any(_TRAINS.search(_name_called(call)) and not _switches_mode(there, call) for call in calls)
 
 
 def _runs_trainer(source: Source, there: Elsewhere, calls: int) -> bool:
