@@ -1560,3 +1560,23 @@ def test_a_training_that_is_called_by_another_name(tmp_path: Path, chosen: str, 
     folder = write(tmp_path, {"net.py": NET, "engine.py": ENGINE, "main.py": script})
     found = [f.rule for f in findings_in(folder, "main.py", {"PA301", "PA304"})]
     assert found == (["PA301", "PA304"] if is_told else [])
+
+
+AUDIO = """
+from torch import nn
+from torchaudio.pipelines import {bundle}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = {bundle}.get_model()
+
+    def forward(self, x):
+        return self.body(x)[0]
+"""
+
+
+@pytest.mark.parametrize(("bundle", "is_told"), [("WAV2VEC2_BASE", True), ("HUBERT_LARGE", True), ("OTHER", False)])
+def test_a_transformer_of_torchaudio_is_wide(tmp_path: Path, bundle: str, *, is_told: bool) -> None:
+    folder = write(tmp_path, {"net.py": AUDIO.format(bundle=bundle), "train.py": LOOP})
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == (["PA304"] if is_told else [])

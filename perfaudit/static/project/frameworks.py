@@ -22,6 +22,8 @@ _LIBRARY_MODEL = regex(
     rb"(?:Model\w{0,20}|For\w{1,60})\.from_(?:pretrained|config)\(|class[ \t]+\w+\(\w{0,40}PreTrainedModel[,)]"
 )
 
+_AUDIO_BUNDLE = regex(r"torchaudio\.pipelines\.(?:WAV2VEC2|HUBERT|WAVLM)")  # the transformers of torchaudio
+
 
 def marks_of_frameworks(data: bytes, imported: Iterable[str]) -> set[str]:
     """Whether a file that imports these names hands its training to a "framework", or trains a "library model"."""
@@ -31,6 +33,8 @@ def marks_of_frameworks(data: bytes, imported: Iterable[str]) -> set[str]:
     if found - {"transformers"} or (found and has_trainer(imported, data.decode("utf-8", "replace"))):
         marks.add("framework")  # else it lends the model only
     if "transformers" in found and _LIBRARY_MODEL.search(data) and _LIBRARY_MODEL.search(without_comments(data)):
+        marks.add("library model")
+    if b".get_model(" in data and any(_AUDIO_BUNDLE.match(name) for name in imported):
         marks.add("library model")
     return marks
 

@@ -41,11 +41,11 @@ from perfaudit.static.understanding.model_parts import (
     whole_models,
 )
 from perfaudit.static.understanding.models import is_visible
-from perfaudit.static.understanding.names import dotted_name
+from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.raises_today import never_steps, training_raises
 from perfaudit.static.understanding.rows_of_layers import trains_small_rows
 from perfaudit.static.understanding.step_loops import StepLoop
-from perfaudit.static.understanding.values import ABSENT, UNKNOWN, argument, constant, resolve
+from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, constant, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"
 # In the file that gives the arguments: also weights that are loaded in fewer bits.
@@ -56,7 +56,8 @@ _DECIDED_FOR_TRAINER = regex(
 )
 # No CUDA device, a configuration elsewhere, or matmuls on the tensor cores all the same.
 _SAYS_OTHERWISE = ("use_cpu", "no_cuda", "deepspeed", "fsdp", "use_mps_device", "tf32")
-_OF_PRECISION = ("precision", "plugins", "amp_backend", "amp_level")  # arguments of Lightning's Trainer
+_PLUGINS = "plugins"
+_OF_PRECISION = ("precision", _PLUGINS, "amp_backend", "amp_level")  # arguments of Lightning's Trainer
 _FLOAT32 = (32, "32", "32-true")  # what `precision` is by default
 _PLAIN_STRATEGIES = ("ddp", "auto", "dp")
 # Autocast runs these in float32.
@@ -74,6 +75,9 @@ _SAFE_FUNCTIONS = {
     )
 }
 _SAFE_CLASSES = {f"torch.nn.{name}Loss" for name in _SAFE_LOSSES}
+_PLUGIN_OF_RANKS = regex(
+    r"^(DDP(Spawn)?Plugin|\w+Environment)$"
+)  # how ranks are started; others may decide the precision
 _TROUBLE = regex(
     r"linalg|scatter|index_(put|add|copy|fill)|grid_sample|quantile|histc|\binverse\b|Unpool|spectral_norm|Function\)"
     r"|binary_cross_entropy\(|BCELoss|LBFGS|\bclosure\b|register_(forward|full_backward|backward)|numpy_function|einops"
@@ -214,8 +218,10 @@ def trainer_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
 @check("PA304", call=TRAINERS)
 def trainer_of_lightning_in_float32(source: Source, call: ast.Call) -> Iterator[Seen]:
     """Lightning's Trainer, which computes in float32 unless it is told otherwise."""
-    told = [argument(source, call, name) for name in _OF_PRECISION]
+    told = [argument(source, call, name) for name in _OF_PRECISION if name != _PLUGINS]
     if any(value is not ABSENT for value in told) or "precision" in source.text_of(call):  # in a comment: it was tried
+        return
+    if not _starts_ranks_only(source, argument(source, call, _PLUGINS)):
         return
     if not fits_on_gpu(source, call):
         return
@@ -264,6 +270,17 @@ def _computes_in_float32(source: Source) -> bool:
     if "matmul_precision" in source.text or imported_files_say(source, "tf32"):  # matmuls are on the tensor cores
         return False
     return _has_large_model(source, is_framework_known=True) and not lacks_autocast(source)
+
+
+def _starts_ranks_only(source: Source, plugins: Argument) -> bool:
+    """Whether a trainer's plugins are those that start ranks, or none: `plugins=DDPPlugin(find_unused_parameters=False)`."""
+    if plugins is ABSENT:
+        return True
+    if not isinstance(plugins, ast.expr):
+        return False
+    given = resolve(source, plugins)
+    parts = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
+    return all(isinstance(part, ast.Call) and _PLUGIN_OF_RANKS.search(last_name(part.func)) for part in parts)
 
 
 def _first_line(place: ast.AST) -> ast.AST:
