@@ -1580,3 +1580,39 @@ class Net(nn.Module):
 def test_a_transformer_of_torchaudio_is_wide(tmp_path: Path, bundle: str, *, is_told: bool) -> None:
     folder = write(tmp_path, {"net.py": AUDIO.format(bundle=bundle), "train.py": LOOP})
     assert [f.rule for f in findings_in(folder, "train.py", {"PA304"})] == (["PA304"] if is_told else [])
+
+
+LENT = """
+from torch import nn
+import {library}
+
+class Net(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.body = {built}
+
+    def forward(self, x):
+        return self.body(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("library", "built", "rules"),
+    [
+        ("timm", 'timm.create_model("convnext_tiny")', ["PA301", "PA304"]),
+        ("timm", 'timm.create_model("swin_tiny_patch4_window7_224")', ["PA304"]),
+        ("timm", "timm.create_model(name)", ["PA304"]),
+        ("timm", "nn.Identity()  # timm.create_model('resnet50')", []),
+        ("segmentation_models_pytorch as smp", 'smp.FPN("resnet34")', ["PA301", "PA304"]),
+        ("segmentation_models_pytorch as smp", "smp.losses.DiceLoss()", []),
+        ("torch", 'torch.hub.load("pytorch/vision:v0.10.0", "resnet50")', ["PA301", "PA304"]),
+        ("torch", 'torch.hub.load("snakers4/silero-vad", "silero_vad")', []),
+        ("efficientnet_pytorch", "efficientnet_pytorch.EfficientNet.from_name(name)", ["PA301", "PA304"]),
+        ("monai.networks.nets", "monai.networks.nets.UNet(3, 1, 2, (16, 32), (2,))", ["PA301", "PA304"]),
+    ],
+)
+def test_models_that_other_libraries_lend(tmp_path: Path, library: str, built: str, rules: list[str]) -> None:
+    folder = write(
+        tmp_path, {"net.py": LENT.format(library=library, built=built), "engine.py": ENGINE, "train.py": START}
+    )
+    assert [f.rule for f in findings_in(folder, "train.py", {"PA301", "PA304"})] == rules

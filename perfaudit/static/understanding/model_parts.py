@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perfaudit.expressions import regex
+from perfaudit.static.project.convolution_marks import marks_of_lent_convolutions
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.defaults import default
 from perfaudit.static.understanding.entry import imported_packages
@@ -63,6 +64,12 @@ def _hands_on_whole_model(source: Source) -> bool:
             if isinstance(given, (ast.Attribute, ast.Name)) and WHOLE_MODELS.match(source.qualified_name(given) or ""):
                 return True
     return False
+
+
+def lends_convolutions(source: Source, wide: bool = False) -> bool:
+    """Whether the file builds a model that convolves of another library: `smp.Unet("resnet34")`; wide: whether one is wide."""
+    mark = "wide convolutions" if wide else "convolutions"
+    return mark in marks_of_lent_convolutions(source.text.encode("utf-8", "replace"))
 
 
 def builds_of_library(source: Source, call: ast.Call) -> bool:

@@ -39,6 +39,7 @@ from perfaudit.static.understanding.model_parts import (
     CONVOLUTIONS,
     WHOLE_MODELS,
     has_small_convolutions_only,
+    lends_convolutions,
     whole_models,
 )
 from perfaudit.static.understanding.names import last_name
@@ -159,7 +160,7 @@ def trainer_of_settings(source: Source, call: ast.Call) -> Iterator[Seen]:
 
 def _trains_on_pictures_of_a_size(source: Source) -> bool:
     """Whether a script of Lightning's convolves batches of one size, as far as is known, and nobody has decided on the flag."""
-    built = any(source.calls(name) for name in CONVOLUTIONS) or bool(whole_models(source))
+    built = any(source.calls(name) for name in CONVOLUTIONS) or bool(whole_models(source)) or lends_convolutions(source)
     built = built or any(WHOLE_MODELS.match(name) for name in classes_built(source))
     if not (built or imported_files_say(source, "convolutions")) or imported_files_say(source, "cudnn"):
         return False
@@ -197,7 +198,8 @@ def _has_convolutions(source: Source) -> bool:
     if running_frameworks(imported_names(source)) - _SET_NO_FLAG or imported_files_say(source, "framework"):
         return False
     built = (source.text_of(call.func) for call in whole_models(source))
-    return any(not _NO_CONVOLUTIONS.search(name) for name in built) or imported_files_say(source, "convolutions")
+    is_built = any(not _NO_CONVOLUTIONS.search(name) for name in built) or lends_convolutions(source)
+    return is_built or imported_files_say(source, "convolutions")
 
 
 def _may_reach_convolutions(source: Source) -> bool:

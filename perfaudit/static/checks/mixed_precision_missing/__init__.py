@@ -38,6 +38,7 @@ from perfaudit.static.understanding.model_parts import (
     has_large_matmuls,
     has_transformer_of_library,
     has_wide_convolutions_1d,
+    lends_convolutions,
     whole_models,
 )
 from perfaudit.static.understanding.models import is_visible
@@ -157,7 +158,7 @@ def _has_large_model(source: Source, is_framework_known: bool = False) -> bool:
         return False
     if has_large_convolutions(source) or has_wide_convolutions_1d(source):
         return True
-    if has_large_matmuls(source) or has_transformer_of_library(source):
+    if has_large_matmuls(source) or has_transformer_of_library(source) or lends_convolutions(source, wide=True):
         return True
     built = classes_built(source)
     if any(WHOLE_MODELS.match(name) or name == "timm.create_model" for name in built):
