@@ -39,7 +39,7 @@ _BATCH_OF_ONE = regex(
     words="default",
 )
 _FIRST_STATE = regex(r"(?i)hidden$|^zero_state$")  # of a recurrent layer: `init_hidden(batch_size=1)`
-_EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uate)?|predict|demo)(_|$)")
+_EVALUATES = regex(r"(^|_)(infer(ence)?|test|eval(uat(e|ion))?|predict(ion)?s?|demo)(_|$)")
 _OF_TESTS = regex(r"(^|_)(test|val|valid|validation|eval|dev|infer(ence)?)")
 _SHORTEST_SIDE = 16  # voxels: (3, 224, 224) is an image
 _SHAPE = regex(r"shape|size")
