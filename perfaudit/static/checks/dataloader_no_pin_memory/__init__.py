@@ -123,9 +123,11 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
         is_hint = is_hint or feeds_no_long_training(source, call)
         yield Seen(call, message, Proposal(f"{advice}: {why}"), severity=hint_if(is_hint))
         return
+    is_single = takes_samples_in_order(source, call)
     if may_be_on_device(source, call) or _collates_out_of_sight(source, call):
         fix = Proposal("pin the memory of the batches, if no sample is made on the GPU")
-        yield Seen(call, message, fix, joined=_with_workers_kept(source, call, message, fix))
+        joined = _with_workers_kept(source, call, message, fix)
+        yield Seen(call, message, fix, joined=joined, severity=hint_if(is_single))
         return
     there = f", set in {unless.place}" if unless is not None and unless.place else ""
     fix = Proposal(f"pin the memory of the batches{there}", pin_memory(source, call))
@@ -138,7 +140,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     from perfaudit.static.checks.dataloader_no_workers.long_evaluations import is_evaluation, is_long_evaluation
 
     is_long = is_long_evaluation(source, call) and is_evaluation(source)
-    is_small = takes_samples_in_order(source, call) or (serves_evaluation_only(source, call) and not is_long)
+    is_small = is_single or (serves_evaluation_only(source, call) and not is_long)
     joined = _with_workers_kept(source, call, message, fix)
     is_hint = is_converted or is_small
     yield Seen(call, message, fix, joined=joined, severity="hint" if is_hint else "info" if is_long else None)
