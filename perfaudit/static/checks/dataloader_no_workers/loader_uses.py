@@ -43,6 +43,7 @@ _MODE_OF_TEST = regex(r"^(?!.*train).*(?<![^_])(test|eval)(_|$)")
 _FOR_TEST = regex(  # not one that tests itself
     r"_(test|eval)_?(data|set|dataset|loader|dataloader)s?(_|$)|[a-z]Test(ing)?(Data|Set|Loader)|^(data)?loader_\w+_test$"
 )
+_FOR_TRAINING = regex(r"^((run|do|start)_)?(train|training|fit|fine_?tune)(_model|_net|_network)?$", re.IGNORECASE)
 # What trains, or what it trains on: a file without any of these words only looks at its batches.
 _TRAINS = regex(
     r"backward|cuda|device|gpu|\bmps\b|\.to\(|accelerat|trainer|optim|model|net\b|\.fit\(|\.step\(|lightning",
@@ -194,13 +195,17 @@ def is_script_that_evaluates(source: Source) -> bool:
 def serves_evaluation_only(source: Source, call: ast.Call) -> bool:
     """Whether a loader is of a script that evaluates, of a function that by its name is there for a test, `load_test_data`, or of
     the branch of a mode that is one: `mode == "online_eval"`. So is that of Lightning's hook for a test, which runs once.
+
+    Not of `train()` in a script of several modes, which hands the loader to what trains in another file.
     """
     function = source.enclosing(call, *FUNCTIONS)
     if isinstance(function, FUNCTIONS) and _FOR_TEST.search(function.name):
         return True
     hooks = hooks_around(source, call)
     is_hook_of_test = bool(hooks) and hooks.issubset(_HOOKS_OF_ONE_PASS)
-    return is_hook_of_test or _is_in_mode_of_test(source, call) or is_script_that_evaluates(source)
+    is_for_training = isinstance(function, FUNCTIONS) and _FOR_TRAINING.search(function.name) is not None
+    is_of_script = is_script_that_evaluates(source) and not is_for_training
+    return is_hook_of_test or _is_in_mode_of_test(source, call) or is_of_script
 
 
 def _is_in_mode_of_test(source: Source, call: ast.Call) -> bool:

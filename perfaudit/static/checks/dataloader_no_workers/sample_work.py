@@ -65,7 +65,7 @@ def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:
     found = _class(source, dataset)
     if found is not None and may_read_when_asked(*found) and not _looks_up_own_lists(*found):
         return False
-    if made is None:
+    if made is None or _is_around_pictures(source, dataset):
         return False
     collate = _collate(source, call)
     if any(_draws_in_loops(function) for _, function in made if collate is None or function is not collate[1]):
@@ -80,6 +80,15 @@ def _only_arranges(source: Source, call: ast.Call, dataset: Argument) -> bool:
         for inside, function in made
         for part in function.body
     )
+
+
+def _is_around_pictures(source: Source, dataset: Argument) -> bool:
+    """Whether a data set is given one of torchvision's, which decodes and transforms: `Pairs(datasets.ImageFolder(root, t))`."""
+    made = resolve(source, dataset) if isinstance(dataset, ast.expr) else None
+    given = [*made.args, *(keyword.value for keyword in made.keywords)] if isinstance(made, ast.Call) else []
+    inner = [resolve(source, each) for each in given]
+    names = [source.qualified_name(each.func) or "" for each in inner if isinstance(each, ast.Call)]
+    return any(name.startswith("torchvision.datasets.") for name in names)
 
 
 def _draws_in_loops(function: Function) -> bool:
