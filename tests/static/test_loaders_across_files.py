@@ -158,6 +158,35 @@ for epoch in range(90):
     assert findings_in(folder, "train.py", "PA103") == []
 
 
+@pytest.mark.parametrize(
+    ("config", "imported", "workers", "is_told"),
+    [
+        ("WORKERS = 0", "import config", "config.WORKERS", True),
+        ("WORKERS = 4", "import config", "config.WORKERS", False),
+        ("WORKERS = 0 if small else 4", "import config", "config.WORKERS", False),
+        ("WORKERS = 0", "import config\nconfig.WORKERS = cores()", "config.WORKERS", False),
+        ("WORKERS = 0", "from config import *", "WORKERS", True),
+        ("WORKERS = 0\nWORKERS = 4", "from config import *", "WORKERS", False),
+        ("WORKERS = 0", "from config import WORKERS", "WORKERS", True),
+    ],
+)
+def test_workers_by_a_constant_of_another_file(
+    project: Folder, config: str, imported: str, workers: str, *, is_told: bool
+) -> None:
+    train = f"""
+from torch.utils.data import DataLoader
+{imported}
+
+loader = DataLoader(ds, batch_size=8, num_workers={workers})
+for epoch in range(90):
+    for x in loader:
+        model(x.cuda()).backward()
+        optimizer.step()
+"""
+    folder = project(**{"config.py": config, "train.py": train})
+    assert bool(findings_in(folder, "train.py", "PA101")) is is_told
+
+
 LOADS = """
 from torch.utils.data import TensorDataset
 

@@ -33,7 +33,9 @@ def default_in_program(source: Source, node: Argument, depth: int = _FOLLOW) -> 
     if isinstance(node, ast.Attribute):
         if (parameter := _hyperparameter(source, node)) is not None:
             return _parameter_given(source, parameter, depth)
-        found = _declared_option(source, node) or _field_of_class(source, node, depth)
+        found = (
+            _declared_option(source, node) or _field_of_class(source, node, depth) or _constant_of_module(source, node)
+        )
         return found or _attribute_of_object(source, node, depth) or configured_value(source, node)
     if isinstance(node, (ast.Subscript, ast.Call)):
         return configured_value(source, node)
@@ -70,6 +72,11 @@ def _is_set(source: Source, name: str) -> bool:
     return any(not (isinstance(a.value, ast.Name) and a.value.id == "self") for a in stores)
 
 
+def _may_be_set(source: Source, name: str) -> bool:
+    """The same, or whether another file of the program may."""
+    return _is_set(source, name) or (source.neighbours is not None and source.neighbours.program_carries(sets(name)))
+
+
 def _declarations(source: Source, name: str) -> list[ast.Call]:
     return [call for call in source.calls(".add_argument") if destination(call) == name]
 
@@ -88,7 +95,7 @@ def _default_of_option(source: Source, declared: list[ast.Call]) -> object:
 
 def _field_of_class(source: Source, node: ast.Attribute, depth: int) -> Default | None:
     """`config.num_workers` where `config` is a class of settings of another file, or an object of it: `num_workers = 0`."""
-    if source.neighbours is None or _is_set(source, node.attr) or source.neighbours.program_carries(sets(node.attr)):
+    if source.neighbours is None or _may_be_set(source, node.attr):
         return None
     named = _class_named(source, node.value, depth)
     found = source.neighbours.definition_of(named) if named else None
@@ -134,9 +141,14 @@ def _parameter_given(source: Source, parameter: ast.arg, depth: int) -> Default 
 
 
 def _constant_of_module(source: Source, node: ast.expr) -> Default | None:
-    """`num_workers` of `from config import num_workers`, which that module sets once."""
-    dotted = source.qualified_name(node)
-    found = source.neighbours.definition_of(dotted) if source.neighbours is not None and dotted else None
+    """`num_workers` of `from config import num_workers`, or `config.num_workers`, which that module sets once."""
+    dotted, neighbours = source.qualified_name(node), source.neighbours
+    if neighbours is None or (isinstance(node, ast.Attribute) and _may_be_set(source, node.attr)):
+        return None
+    found = neighbours.definition_of(dotted) if dotted else None
+    if not dotted and isinstance(node, ast.Name):  # `from config import *`
+        bound = neighbours.bound_by_star(node.id, source)
+        found = (bound[0], bound[1][0]) if bound is not None and len(bound[1]) == 1 else None
     value = assigned_value(*found) if found is not None else None
     written = constant(found[0], value) if found is not None and value is not None else UNKNOWN
     return Default(written, "the configuration says otherwise") if written is not UNKNOWN else None
