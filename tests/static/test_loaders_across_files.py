@@ -566,3 +566,62 @@ def test_options_that_another_file_may_give_without_a_call_by_name(
 ) -> None:
     folder = project(**{"data.py": MADE, "train.py": script})
     assert bool(findings_in(folder, "data.py", "PA102")) is is_told
+
+
+TRAINER = """
+import torch
+
+class Trainer:
+    def __init__(self, model, train_loader, valid_loader, names):
+        self.model, self.names = model.cuda(), names
+        self.train_loader = train_loader
+        self.valid_loader = valid_loader
+
+    def train(self):
+        for x, y in self.train_loader:
+            loss = criterion(self.model(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+
+    def validate(self):
+        total = 0
+        with torch.no_grad():
+            for x, y in self.valid_loader:
+                total += criterion(self.model(x.cuda()), y.cuda())
+        return total / len(self.valid_loader)
+"""
+MAKES = """
+from torch.utils.data import DataLoader
+from trainer import Trainer
+
+train, valid = (DataLoader(images, 8, num_workers=4, pin_memory=True) for images in (a, b))
+Trainer(model, train, valid, names).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("trainer", "makes", "severities"),
+    [
+        (TRAINER, MAKES, ["warning", "warning"]),
+        (
+            TRAINER.replace("+= criterion(self.model(x.cuda()), y.cuda())", "+= self.model(x.cuda()).item()"),
+            MAKES,
+            ["warning", "hint"],
+        ),
+        (
+            TRAINER.replace("+= criterion(self.model(x.cuda()), y.cuda())", "+= to_np(self.model(x.cuda()))")
+            .replace("to_np(", "tools.to_np(")
+            .replace("def validate(self):", "def show(self):\n        self.model.eval()"),
+            MAKES,
+            ["warning", "hint"],
+        ),
+        (TRAINER.replace("in self.valid_loader:", "in self.names:"), MAKES, ["warning"]),
+        (TRAINER.replace("loss.backward()", "pass"), MAKES, []),
+        (TRAINER, MAKES.replace(", pin_memory=True", ""), []),
+    ],
+)
+def test_an_evaluation_beside_a_training_of_what_other_files_hand_in(
+    project: Folder, trainer: str, makes: str, severities: list[str]
+) -> None:
+    folder = project(**{"trainer.py": trainer, "main.py": makes})
+    assert [f.severity for f in findings_in(folder, "trainer.py", "PA104")] == severities

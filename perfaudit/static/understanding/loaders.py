@@ -8,7 +8,7 @@ from collections.abc import Callable
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
 from perfaudit.static import edit
-from perfaudit.static.source import FUNCTIONS, Function, Source
+from perfaudit.static.source import FUNCTIONS, LOOPS, Function, Source
 from perfaudit.static.source.syntax import walk
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.called_functions import assigned_once, called_function, callers
@@ -100,7 +100,7 @@ def unseen_passes(source: Source) -> tuple[Pass, ...]:
     """The training loops over what the file is handed: a parameter, or an attribute of an object; it shows no loader.
 
     And the other loops of a function that trains, which evaluate as a rule, or go round the steps: some make several of each
-    batch.
+    batch. Beside such a training, the loops of other functions over what is named as loaders are.
     """
     return _unseen(source, is_handed_in)
 
@@ -129,7 +129,26 @@ def _unseen(source: Source, comes: Callable[[Source, ast.expr], bool]) -> tuple[
                 continue
             if comes(source, over) and loaders(source, over) is None:
                 found.append(Pass(loop, batch, over, ()))
+    if any(one.loop in training for one in found):
+        found += _evaluations_beside(source, comes, {id(one.loop) for one in found} | inside)
     return tuple(found)
+
+
+def _evaluations_beside(source: Source, comes: Callable[[Source, ast.expr], bool], known: set[int]) -> list[Pass]:
+    """The loops over what is named as loaders are, in functions beside those that train: `for x, y in self.valid_loader`."""
+    found = []
+    for loop in source.nodes(ast.For):
+        batch, over = _without_count(source, loop.target, loop.iter)
+        over = _without_progress(source, over)
+        is_named = id(loop) not in known and _OF_BATCHES.search(last_name(over).lower()) is not None
+        if (
+            is_named
+            and source.enclosing(loop, *LOOPS) is None
+            and comes(source, over)
+            and loaders(source, over) is None
+        ):
+            found.append(Pass(loop, batch, over, ()))
+    return found
 
 
 def _without_progress(source: Source, over: ast.expr) -> ast.expr:

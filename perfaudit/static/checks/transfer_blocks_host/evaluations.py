@@ -14,7 +14,7 @@ from perfaudit.static.understanding.step_loops import step_loops
 from perfaudit.static.understanding.values import assigned_value
 
 _JUDGES = regex(r"(^|_)(errors?|metrics?|accuracy)$")  # what gives numbers, as a rule
-_READS = ("item", "cpu", "numpy", "tolist")
+_READS = regex(r"^(item|cpu|numpy|tolist)$|(^|_)to_(np|numpy|list)$")
 
 
 def waits_anyway(source: Source, part: Part) -> bool:
@@ -23,7 +23,7 @@ def waits_anyway(source: Source, part: Part) -> bool:
         return False
     calls = [node for node in ast.walk(part.taken) if isinstance(node, ast.Call)]
     return (
-        any(isinstance(call.func, ast.Attribute) and call.func.attr in _READS for call in calls)
+        any(isinstance(call.func, ast.Attribute) and _READS.search(call.func.attr) for call in calls)
         or any(_JUDGES.search(last_name(call.func)) for call in calls)
         or _takes_by_mask(source, part.taken)
     )
@@ -52,9 +52,15 @@ def _is_mask(value: ast.expr | None) -> bool:
 
 
 def evaluates(source: Source, loop: ast.For | ast.AsyncFor) -> bool:
-    """Whether a loop runs without gradients, as it or its forward does, or in a function that evaluates by its name."""
+    """Whether a loop runs without gradients, as it or its forward does, or in a function that evaluates by its name.
+
+    Or in one that puts a model into eval mode before.
+    """
     function = source.enclosing(loop, *FUNCTIONS)
     is_named = isinstance(function, FUNCTIONS) and bool(EVALUATION_NAME.search(function.name.lower()))
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function is not None else []
+    before = [(c.lineno, last_name(c.func)) for c in calls if c.lineno < loop.lineno and not (c.args or c.keywords)]
+    is_named = is_named or max((item for item in before if item[1] in ("eval", "train")), default=(0, ""))[1] == "eval"
     trains = any(step.loop is loop for step in step_loops(source))
     forwards = (item for statement in loop.body if isinstance(statement, ast.With) for item in statement.body)
     is_free = in_no_grad(source, loop) or any(in_no_grad(source, item) for item in forwards)
