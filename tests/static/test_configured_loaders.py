@@ -516,6 +516,24 @@ def test_a_part_of_the_configuration_that_a_loader_unpacks(
 
 
 @pytest.mark.parametrize(
+    ("before", "is_told"),
+    [
+        ('part = config["data"]', True),
+        ('part = config["data"]\n    part["num_workers"] = 4', False),
+        ('part = config["data"]\n    add(part)', False),
+        ('part = config["data"] if large else config["small"]', False),
+    ],
+)
+def test_a_part_that_a_loader_unpacks_by_a_name(project: Folder, before: str, *, is_told: bool) -> None:
+    text = script("0").replace("batch_size=8, num_workers=0, pin_memory=True", "**part")
+    folder = project(**{"train.py": text.replace("loader =", f"{before}\n    loader ="), "configs/train.yaml": SAYS_0})
+    assert [rule for rule in ("PA101", "PA102") if findings_in(folder, "train.py", rule)] == [
+        "PA101",
+        "PA102",
+    ] * is_told
+
+
+@pytest.mark.parametrize(
     ("files", "rules"),
     [
         ({"a.yaml": "data:\n  batch_size: 8\n"}, ["PA101", "PA102"]),
@@ -531,6 +549,37 @@ def test_what_no_part_of_the_configuration_sets(project: Folder, files: dict[str
     text = text.replace("configs/train.yaml", "configs.yaml")
     folder = project(**{"train.py": text, "b.py": "", **files})
     assert [rule for rule in ("PA101", "PA102") if findings_in(folder, "train.py", rule)] == rules
+
+
+@pytest.mark.parametrize(("says", "is_told"), [(SAYS_0, False), (SAYS_4, True), ("data:\n  num_workers: 4\n", False)])
+def test_copies_of_batches_whose_loader_unpacks_a_configuration(project: Folder, says: str, *, is_told: bool) -> None:
+    text = script("0").replace("batch_size=8, num_workers=0, pin_memory=True", '**config["data"]')
+    folder = project(**{"train.py": text, "configs/train.yaml": says})
+    assert bool(findings_in(folder, "train.py", "PA104")) == is_told
+
+
+@pytest.mark.parametrize(
+    ("workers", "files", "is_told"),
+    [
+        ('data.get("num_workers", 0)', {"a.yaml": "data:\n  height: 8\n"}, True),
+        ('int(data.get("num_workers", 0))', {"a.yaml": "data:\n  height: 8\n"}, True),
+        ('data.get("num_workers", 4)', {"a.yaml": "data:\n  height: 8\n"}, False),
+        ('data.get("num_workers", 0)', {"a.yaml": "data:\n  width: 8\n"}, False),  # not the one that is read
+        ('data.get("num_workers", 0)', {}, False),
+        ('data.get("num_workers", 0)', {"a.yaml": "data:\n  height: 8\n  num_workers: 4\n"}, False),
+        ('data.get("num_workers", 0)', {"a.yaml": "height: 8\n", "b.py": "config['num_workers'] = 4"}, False),
+    ],
+)
+def test_a_key_that_no_settings_file_has(
+    project: Folder, workers: str, files: dict[str, str], *, is_told: bool
+) -> None:
+    text = script(workers, before="import b").replace(
+        "loader =", 'data = config["data"]\n    size(data["height"])\n    loader ='
+    )
+    text = text.replace("configs/train.yaml", "configs.yaml")
+    found = findings_in(project(**{"train.py": text, "b.py": "", **files}), "train.py", "PA101")
+    assert len(found) == is_told
+    assert all("which is 0 unless a configuration says otherwise" in f.message for f in found)
 
 
 TRAINER = "_target_: lightning.Trainer\n"

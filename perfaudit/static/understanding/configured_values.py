@@ -91,20 +91,34 @@ def _has_others_in_files(source: Source, node: ast.Call, keys: tuple[str, ...]) 
 
 def configured_argument(source: Source, call: ast.Call, name: str) -> Default | None:
     """What a call is given under a name by the part of a configuration that it unpacks: `DataLoader(images, **cfg.loader)`."""
-    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
-    keys = keys_taken(source, unpacked[0]) if len(unpacked) == 1 else ()
+    keys = _keys_unpacked(source, call)
     return _by_keys(source, (*keys, name)) if keys else None
 
 
 def is_left_out(source: Source, call: ast.Call, name: str) -> bool:
     """Whether a call unpacks a part of a configuration that is in sight, and no settings file and no code sets such a name."""
-    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
-    keys = keys_taken(source, unpacked[0]) if len(unpacked) == 1 else ()
+    keys = _keys_unpacked(source, call)
     if not keys or source.neighbours is None:
         return False
     parts = source.neighbours.settings(keys[-1]) or ()
     is_in_sight = any(found.setting.value is UNREAD and leads_to(keys, found) for found in parts)
     return is_in_sight and _is_set_nowhere(source, name)
+
+
+def _keys_unpacked(source: Source, call: ast.Call) -> tuple[str, ...]:
+    """The keys of the part of a configuration that a call unpacks, also by a name that is only unpacked; () where none is."""
+    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    if len(unpacked) != 1:
+        return ()
+    part = unpacked[0]
+    if isinstance(part, ast.Name):
+        bindings = source.lookup(part)
+        value = assigned_value(source, bindings[0]) if len(bindings) == 1 else None
+        uses = [source.parent(use) for use in source.uses_of(bindings[0], part.id)] if bindings else []
+        if value is None or not all(isinstance(use, ast.keyword) and use.arg is None for use in uses):
+            return ()
+        part = value
+    return keys_taken(source, part)
 
 
 def _by_keys(source: Source, keys: tuple[str, ...]) -> Default | None:

@@ -24,6 +24,7 @@ from perfaudit.static.understanding.loaders import LOADER, passes, perhaps_passe
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import (
     ABSENT,
+    UNKNOWN,
     Argument,
     argument,
     assigned_value,
@@ -124,13 +125,18 @@ def pins_tensors(
     file that is scanned, where the loader is in another one. made: by what call a function of another file makes the loader.
     """
     pinned = argument(source, call, "pin_memory", PIN_MEMORY)
+    collate = argument(source, call, "collate_fn", COLLATE)
     if isinstance(pinned, ast.expr):
         file, pinned = _flag_as_passed(source, pinned, made)
         if not (is_true(file, pinned) or _is_on_with_gpu(file, pinned) or _is_on_by_setting(file, pinned)):
             return False
-    elif pinned is ABSENT or not _is_pinned_by_key(source, call):
+    elif pinned is ABSENT:
         return False
-    collate = argument(source, call, "collate_fn", COLLATE)
+    elif not _is_pinned_by_key(source, call):
+        if not _is_pinned_by_configuration(source, call):
+            return False
+        if collate is UNKNOWN and _is_set_nowhere(source, "collate_fn"):
+            collate = ABSENT
     if collate is not ABSENT and not _collates_as_usual(source, collate, neighbours):
         tensors = _tensors_returned(source, collate, neighbours) if isinstance(collate, ast.expr) else []
         keyed = _tensors_by_key(source, collate, neighbours) if isinstance(collate, ast.expr) else {}
@@ -285,6 +291,20 @@ def _is_pinned_by_key(source: Source, call: ast.Call) -> bool:
                 return False
             values.append(value)
     return all(is_true(source, value) or _is_on_with_gpu(source, value) for value in values)
+
+
+def _is_pinned_by_configuration(source: Source, call: ast.Call) -> bool:
+    """Whether the part of a configuration that the call unpacks pins: `DataLoader(images, **cfg.loader)`."""
+    # Imported here: most loaders are told a literal.
+    from perfaudit.static.understanding.configured_values import configured_argument
+
+    found = configured_argument(source, call, "pin_memory")
+    return found is not None and found.value is True
+
+
+def _is_set_nowhere(source: Source, key: str) -> bool:
+    """Whether no settings file in sight has a key, nor a text of this file: what unpacks a part of them does not give it."""
+    return source.neighbours is not None and source.neighbours.settings(key) == [] and key not in source.text
 
 
 def _is_key(node: ast.expr | None) -> bool:
