@@ -45,8 +45,8 @@ _CONVOLVES = rb"[Cc]onv\w{0,20}\(\s*(?:[\w.+*]{1,30}\s*,\s*)?(?:self\.)?%s\b(?!\
 # `n_filters * 16`, of which a default says what it is: `n_filters=16`. The number is looked for, and then its name before it.
 _FACTOR = regex(rb"\*\s?(\d{1,2})\b")
 _MULTIPLIED = regex(
-    rb"\b(\w{0,20}(?:filters?|filts?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?)|n1)\s?$",
-    words="filt|channel|planes|feat|width|nf|ndf|ngf|dim|base_c|n1",
+    rb"\b(\w{0,20}(?:filters?|filts?|channels?|planes|feats?|features|width|n[dg]?f|dim|base_c\w?)|n1|base|ch)\s?$",
+    words="filt|ch|planes|feat|width|nf|ndf|ngf|dim|base|n1",
 )
 # `8 * n_filters`: the factor first.
 _FACTOR_FIRST = regex(
@@ -152,7 +152,8 @@ def _has_wide_product(data: bytes) -> bool:
             factors[name] = max(factors.get(name, 0), _RISEN)
     for name, factor in factors.items():
         given = [int(value) for value in re.findall(_DEFAULT % re.escape(name), data)]
-        given = [value for value in given if value >= _FEWEST or name != b"dim"]  # `softmax(dim=1)` names an axis
+        # `softmax(dim=1)` names an axis, `log(x, base=10)` no channels
+        given = [value for value in given if value >= _FEWEST or name not in (b"dim", b"base")]
         if given and min(given) * factor >= _WIDE and not _is_no_width(name):
             return True
     if b"widen" not in data:
