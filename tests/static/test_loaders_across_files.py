@@ -187,6 +187,31 @@ for epoch in range(90):
     assert bool(findings_in(folder, "train.py", "PA101")) is is_told
 
 
+FILLS = "def frames(data):\n    found = []\n    for part in data:\n        found.append(part[:128])\n    return found\n"
+
+
+@pytest.mark.parametrize(
+    ("makes", "is_told"),
+    [
+        (FILLS, False),
+        (FILLS.replace("[]", "Frames(data)"), True),
+        (FILLS.replace("    return found", "    if large:\n        return Frames(data)\n    return found"), True),
+    ],
+)
+def test_a_list_that_a_function_of_another_file_fills(project: Folder, makes: str, *, is_told: bool) -> None:
+    train = """
+from torch.utils.data import DataLoader
+import make
+
+parts = make.frames(data)
+for x in DataLoader(parts, batch_size=8):
+    model(x.cuda()).backward()
+    optimizer.step()
+"""
+    folder = project(**{"make.py": makes, "train.py": train})
+    assert bool(findings_in(folder, "train.py", "PA101")) is is_told
+
+
 LOADS = """
 from torch.utils.data import TensorDataset
 

@@ -65,6 +65,10 @@ def is_in_memory(source: Source, dataset: ast.expr, depth: int = _FOLLOW) -> boo
             if source.scope(node) is function and not _is_passed_over(source, node, function, dataset)
         ]
         return bool(returned) and all(v is not None and is_in_memory(source, v, depth - 1) for v in returned)
+    if source.neighbours is not None and name and depth:
+        defined = source.neighbours.definition_of(name)
+        if defined is not None and _returns_in_memory(*defined, depth):
+            return True
     return only_looks_up(source, dataset)
 
 
@@ -182,6 +186,11 @@ def _is_made_in_memory(there: Source, value: ast.expr, neighbours: Neighbours, d
     inside, definition = found
     if isinstance(made, ast.Call) and isinstance(definition, ast.ClassDef):
         return looks_up(there, inside, definition, made)
+    return _returns_in_memory(inside, definition, depth)
+
+
+def _returns_in_memory(inside: Source, definition: ast.AST, depth: int) -> bool:
+    """Whether a function returns nothing but samples in memory: `make_frames(features)`, a list that it fills."""
     if not isinstance(definition, FUNCTIONS):
         return False
     returned = [node.value for node in inside.nodes(ast.Return) if inside.scope(node) is definition]
