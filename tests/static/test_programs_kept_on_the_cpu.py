@@ -33,13 +33,24 @@ Folder = Callable[..., Path]
 )
 @pytest.mark.parametrize("script", [LOOP, START])
 def test_settings_that_name_the_cpu(project: Folder, script: str, settings: dict[str, str], *, is_hint: bool) -> None:
-    folder = project(**{"train.py": script, "net.py": NET, "engine.py": ENGINE, **settings})
+    folder = project(**{"train.py": script, "net.py": NET, "engine.py": ENGINE, "reads.py": "import yaml", **settings})
+    assert _hints(folder) == {("PA301", is_hint), ("PA304", is_hint)}
+
+
+@pytest.mark.parametrize("script", [LOOP, START])
+def test_settings_that_nothing_of_the_project_reads(project: Folder, script: str) -> None:
+    """They are those of something else."""
+    folder = project(**{"train.py": script, "net.py": NET, "engine.py": ENGINE, "a.yaml": "device: cpu\n"})
+    assert _hints(folder) == {("PA301", False), ("PA304", False)}
+
+
+def _hints(folder: Path) -> set[tuple[str, bool]]:
     path = folder / "train.py"
-    source = Source(
-        "train.py", path.read_text(), Project(sorted(folder.glob("*.py")), folders=[folder]).seen_from(path)
+    project = Project(sorted(folder.glob("*.py")), folders=[folder])
+    found = run_checks(
+        Source("train.py", path.read_text(), project.seen_from(path)), all_rules(), frozenset(["PA301", "PA304"])
     )
-    found = list(run_checks(source, all_rules(), frozenset(["PA301", "PA304"])))
-    assert {(each.rule, each.severity == "hint") for each in found} == {("PA301", is_hint), ("PA304", is_hint)}
+    return {(each.rule, each.severity == "hint") for each in found}
 
 
 LIGHTNING = """
