@@ -144,6 +144,16 @@ def train(model, loader):
         ("from nets import Linears\nfrom torch import nn", "Linears(512, getattr(nn, kind)(3, 512, 3))", 1),
         ("from nets import Linears\nfrom vit_pytorch import ViT", "Linears(ViT(512))", 1),
         ("from nets import Linears\nfrom fancy.models.dense import Dense", "Linears(Dense(512))", 1),
+        (
+            "if large:\n    import nets as zoo\nelse:\n    import layers as zoo",
+            "zoo.Linears(512)",
+            1,
+        ),  # which of the two
+        (
+            "try:\n    import cPickle as p\nexcept ImportError:\n    import pickle as p\nfrom nets import Linears",
+            "Linears(p.x)",
+            0,
+        ),
         # ... but these texts pick no layers, and these libraries have none.
         ("from nets import Linears", "Linears(getattr(torch.optim, name))", 0),
         ("import logging\nfrom nets import Linears", "Linears(getattr(logging, level))", 0),

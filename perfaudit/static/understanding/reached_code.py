@@ -141,7 +141,9 @@ class _Walk:
         return self._definitions_bound(there, bound)
 
     def _from_star(self, there: Source, name: ast.Name) -> list[Definition | None]:
-        """What a name stands for that only `from module import *` can have bound; [None] for what is called and is nowhere."""
+        """What a name stands for that only `from module import *` can have bound; [None] for what is called and is nowhere,
+        and for one of two modules that are imported under one name.
+        """
         stars = [s for s in there.nodes(ast.ImportFrom) if s.names[0].name == "*"]
         for star in stars:
             module = "." * star.level + (star.module or "")
@@ -150,13 +152,15 @@ class _Walk:
                 return self._definitions_bound(*found)
         user = there.parent(name)
         is_called = isinstance(user, ast.Call) and user.func is name
-        return [None] if stars or is_called or self._is_imported_twice(there, name.id) else []
+        return [None] if stars or is_called or self._is_imported(there, name.id) else []
 
-    def _is_imported_twice(self, there: Source, name: str) -> bool:
-        """Whether a name that stands for no one import is one of a module of the project: `import models.small as models`."""
-        aliases = [alias for node in there.nodes(ast.Import) for alias in node.names]
-        imports = [alias for alias in aliases if (alias.asname or alias.name.partition(".")[0]) == name]
-        return any(self._neighbours.is_own_module(each.name, self._asker(there)) for each in imports)
+    def _is_imported(self, there: Source, name: str) -> bool:
+        """Whether a module of the project is imported under a name that stands for no one thing: each branch imports another."""
+        imports = [("", item) for node in there.nodes(ast.Import) for item in node.names]
+        for node in there.nodes(ast.ImportFrom):
+            imports += [(f"{'.' * node.level}{node.module or ''}.", item) for item in node.names]
+        named = [prefix + item.name for prefix, item in imports if (item.asname or item.name.partition(".")[0]) == name]
+        return any(self._neighbours.is_own_module(dotted, self._asker(there)) for dotted in named)
 
     def _import_targets(self, there: Source, dotted: str) -> list[Definition | None]:
         by = self._asker(there)
