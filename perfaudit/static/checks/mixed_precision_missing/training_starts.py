@@ -141,7 +141,8 @@ def _runs_training(source: Source, call: ast.Call) -> bool:
         return False
     if call.func.attr not in _RUNS:  # `solver.solve()`
         own = called_elsewhere(source, call)
-        return own is not None and own.owner is not None and _updates_weights(own.function)
+        has_loop = own is not None and any(isinstance(node, LOOPS) for node in walk(own.function))
+        return own is not None and own.owner is not None and has_loop and _updates_weights(own.function)
     owner = class_of(source, call.func.value)
     if owner is None or owner[0] is source:
         return False
