@@ -48,6 +48,7 @@ from perfaudit.static.understanding.devices import (
     moves_to_device,
     uses_cuda,
 )
+from perfaudit.static.understanding.evaluation import only_evaluates
 from perfaudit.static.understanding.loader_workers import KEPT, keep_workers
 from perfaudit.static.understanding.loaders import (
     PIN_MEMORY,
@@ -127,7 +128,7 @@ def dataloader_no_pin_memory(source: Source, call: ast.Call) -> Iterator[Seen]:
     if may_be_on_device(source, call) or _collates_out_of_sight(source, call):
         fix = Proposal("pin the memory of the batches, if no sample is made on the GPU")
         joined = _with_workers_kept(source, call, message, fix)
-        yield Seen(call, message, fix, joined=joined, severity=hint_if(is_single))
+        yield Seen(call, message, fix, joined=joined, severity=hint_if(is_single and _only_evaluates(source)))
         return
     there = f", set in {unless.place}" if unless is not None and unless.place else ""
     fix = Proposal(f"pin the memory of the batches{there}", pin_memory(source, call))
@@ -312,6 +313,14 @@ def _fills_on_device(source: Source, call: ast.Call) -> bool:
 
 def _moves_away(source: Source, call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda") and _moves(source, call)
+
+
+def _only_evaluates(source: Source) -> bool:
+    """Whether a file evaluates, and neither trains nor has another file train."""
+    # Imported here: few loaders give single samples in order.
+    from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training
+
+    return only_evaluates(source) and starts_training(source) is None
 
 
 def _converts_first(source: Source) -> bool:
