@@ -1541,12 +1541,16 @@ class Solver:
             loss.backward()
             optimizer.step()
 
+    def step(self):
+        self.model(x).mean().backward()
+        optimizer.step()
+
     def show(self):
         print(self.model)
 """
 
 
-@pytest.mark.parametrize(("method", "is_told"), [("solve", True), ("show", False)])
+@pytest.mark.parametrize(("method", "is_told"), [("solve", True), ("step", False), ("show", False)])
 def test_a_training_by_a_method_of_any_name(tmp_path: Path, method: str, *, is_told: bool) -> None:
     script = f"from solver import Solver\n\nif __name__ == '__main__':\n    solver = Solver()\n    solver.{method}()\n"
     folder = write(tmp_path, {"net.py": NET, "solver.py": SOLVER, "main.py": script})

@@ -16,7 +16,6 @@ from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning impor
     fits_on_gpu,
     is_told_cpu,
 )
-from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training, training_calls
 from perfaudit.static.old_torch import imports_what_raises
 from perfaudit.static.project.frameworks import running_frameworks
 from perfaudit.static.project.program_marks import SEEDED, without_flags_taken_out
@@ -50,6 +49,7 @@ from perfaudit.static.understanding.rows_of_layers import (
     trained_layers,
     trains_small_rows,
 )
+from perfaudit.static.understanding.training_starts import starts_training, training_calls
 from perfaudit.static.understanding.values import ABSENT, argument, constant, enclosing_function
 
 FLAG = "torch.backends.cudnn.benchmark"

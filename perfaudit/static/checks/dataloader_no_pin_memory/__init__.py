@@ -318,7 +318,7 @@ def _moves_away(source: Source, call: ast.Call) -> bool:
 def _only_evaluates(source: Source) -> bool:
     """Whether a file evaluates, and neither trains nor has another file train."""
     # Imported here: few loaders give single samples in order.
-    from perfaudit.static.checks.mixed_precision_missing.training_starts import starts_training
+    from perfaudit.static.understanding.training_starts import starts_training
 
     return only_evaluates(source) and starts_training(source) is None
 

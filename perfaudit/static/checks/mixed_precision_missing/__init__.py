@@ -16,12 +16,6 @@ from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning impor
     fits_on_gpu,
     is_told_cpu,
 )
-from perfaudit.static.checks.mixed_precision_missing.training_starts import (
-    shown_start,
-    starts_training,
-    training_call,
-    training_calls,
-)
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS, TF32_ON
@@ -46,6 +40,12 @@ from perfaudit.static.understanding.names import dotted_name, last_name
 from perfaudit.static.understanding.raises_today import never_steps, training_raises
 from perfaudit.static.understanding.rows_of_layers import trains_small_rows
 from perfaudit.static.understanding.step_loops import StepLoop
+from perfaudit.static.understanding.training_starts import (
+    shown_start,
+    starts_training,
+    training_call,
+    training_calls,
+)
 from perfaudit.static.understanding.values import ABSENT, UNKNOWN, Argument, argument, constant, resolve
 
 TITLE = "run the forward pass and the loss under autocast in bfloat16 (GPUs from Ampere on)"

@@ -31,7 +31,7 @@ _NO_TRAINING = regex(
 )
 
 
-@remember  # two rules ask, and the answer may take the trees of other files
+@remember  # three rules ask, and the answer may take the trees of other files
 def starts_training(source: Source) -> ast.stmt | None:
     """The first statement under the main guard of a script whose training loop is in a file that it imports.
 
