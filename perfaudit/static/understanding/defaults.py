@@ -118,6 +118,20 @@ def _parameter(source: Source, parameter: ast.arg, depth: int) -> Default | None
     return Default(value, "a caller says otherwise", literal, tuple(source.uses_of(parameter, parameter.arg)))
 
 
+def is_false_at_calls(source: Source, node: ast.expr) -> bool:
+    """Whether an expression is a parameter that is False by default, and of which each call in sight says the same or nothing."""
+    parameter, function = _parameter_meant(source, node)
+    written = default_expression(function, parameter) if function is not None and parameter is not None else None
+    if function is None or parameter is None or written is None or constant(source, written) is not False:
+        return False
+
+    def passes_another(call: ast.Call, place: int | None) -> bool:
+        passed = argument(source, call, parameter.arg, place)
+        return passed is not ABSENT and (isinstance(passed, Known) or constant(source, passed) is not False)
+
+    return not _is_overridden(source, function, parameter, needs_call=True, passes_another=passes_another)
+
+
 def default_class(source: Source, node: ast.expr) -> ast.expr | None:
     """What the definition gives the parameter that an expression is, if some call is in sight and none says otherwise."""
     parameter, function = _parameter_meant(source, node)

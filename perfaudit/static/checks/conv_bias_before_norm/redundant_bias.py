@@ -22,7 +22,7 @@ from perfaudit.static.registry import Proposal, Seen, hint_if
 from perfaudit.static.source import FUNCTIONS, Function, Source
 from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.branches import Where, is_steady, text_where_all, text_where_none
-from perfaudit.static.understanding.defaults import default, default_class, written_default
+from perfaudit.static.understanding.defaults import default, default_class, is_false_at_calls, written_default
 from perfaudit.static.understanding.names import last_name
 from perfaudit.static.understanding.values import (
     ABSENT,
@@ -100,8 +100,10 @@ def biases_before_norm(
 
 
 def _never_holds(source: Source, where: Where) -> bool:
-    """Whether a condition asks for a parameter that is False by default, which no call in sight passes."""
+    """Whether a condition asks for a parameter that is False by default, and that no call in sight makes anything else."""
     for test, side in where:
+        if side and is_false_at_calls(source, test):
+            return True
         found = default(source, test) if side and isinstance(test, ast.Name) else None
         if found is not None and found.value is False and _is_called(source, test):
             return True
