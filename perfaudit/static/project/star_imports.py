@@ -72,7 +72,7 @@ class StarImports:
             modules[folder, written] = path = self._project.layout.module_file(folder, written)
             stars.append((written, path))
         bound = source.bound_in(source.tree)
-        listed, is_clear = _listed(source)
+        listed, is_clear = _names_in_all(source)
         return Given(frozenset(bound) | frozenset(source.aliases), listed, is_clear, tuple(stars), modules)
 
     def behind(self, path: str, hops: int) -> BehindStars:
@@ -106,7 +106,7 @@ class StarImports:
         return BehindStars(stars, modules)
 
 
-def _listed(source: Source) -> tuple[frozenset[str] | None, bool]:
+def _names_in_all(source: Source) -> tuple[frozenset[str] | None, bool]:
     """The names in a module's `__all__`, None where it has none; and whether that is all: it is at most one plain list."""
     listed = source.bound_in(source.tree).get("__all__", [])
     if not listed and "__all__" not in source.aliases and not source.reads_of("__all__"):
