@@ -36,7 +36,7 @@ class ImportedNames:
         self._noted: set[tuple[str, int]] = set()
         self._folders: dict[int, tuple[Source, str]] = {}  # of the files that definitions were found in
         self._given: dict[int, tuple[Source, Given]] = {}  # by id of a file
-        self._starred: dict[tuple[int, str], str] = {}  # by id of a file, and name: see `_name_behind_star`
+        self._starred: dict[tuple[int, str], str | None] = {}  # by id of a file, and name: see `_name_behind_star`
         self.asked = Asked()
 
     def torch_name(self, dotted: str) -> str:
@@ -124,7 +124,7 @@ class ImportedNames:
             return False
         given = self._given_in(by, self._folders[id(by)][1])
         self.asked.modules |= given.modules
-        for _, path in given.stars:
+        for _, path, _ in given.stars:
             self.asked.files.update({path} - {""})
             is_given = self._project.stars.given_by(path).gives(name) if path else False
             if path == self._path or is_given is not False:
@@ -147,28 +147,29 @@ class ImportedNames:
         joined = self._starred[key]
         return self.bindings_of(joined, asker) if joined else None
 
-    def _name_behind_star(self, name: str, given: Given, folder: str, seen: set[str]) -> str:
-        """`module.name` of the last `from module import *` of a file that gives a name; "" where none surely does.
+    def _name_behind_star(self, name: str, given: Given, folder: str, seen: set[str]) -> str | None:
+        """`module.name` of the last `from module import *` of a file that gives a name; "" where none does, None where one may.
 
         The module may take it from another one, in the same way. seen: the files that were asked for it.
         """
         self.asked.modules |= given.modules
-        for written, path in given.stars:
+        for written, path, runs in given.stars:
             joined = written + name if not written.strip(".") else f"{written}.{name}"
             if not path:
                 if self._module_file(folder, joined):
                     continue
-                return ""  # of a package that is installed
+                return None  # of a package that is installed
             self.asked.files.add(path)
             further = self._project.stars.given_by(path)
             is_given = further.gives(name)
             if is_given is False and further.stars and path not in seen and not name.startswith("_"):
                 seen.add(path)
-                is_given = bool(self._name_behind_star(name, further, os.path.dirname(path), seen))
-                if is_given and (further.listed is not None or not further.is_clear):
-                    return ""  # its list says whether
+                behind = self._name_behind_star(name, further, os.path.dirname(path), seen)
+                if behind is None or (behind and (further.listed is not None or not further.is_clear)):
+                    return None  # its list says whether
+                is_given = bool(behind)
             if is_given is not False:
-                return joined if is_given else ""
+                return joined if is_given and runs else None
         return ""
 
     def _given_in(self, source: Source, folder: str) -> Given:

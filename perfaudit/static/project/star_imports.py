@@ -27,13 +27,13 @@ class Given(NamedTuple):
 
     bound: what it binds by itself; listed: its `__all__`, None where it has none, and not `is_clear` where that is more than
     one plain list. stars: the modules that it takes everything from, as written and by path ("" where none of the project is
-    meant), the last one first. modules: as in `BehindStars`.
+    meant), and whether it surely does, not in a branch as beside `except ImportError:`; the last one first. modules: as in `BehindStars`.
     """
 
     bound: frozenset[str]
     listed: frozenset[str] | None
     is_clear: bool
-    stars: tuple[tuple[str, str], ...]
+    stars: tuple[tuple[str, str, bool], ...]
     modules: dict[tuple[str, str], str]
 
     def gives(self, name: str) -> bool | None:
@@ -66,11 +66,11 @@ class StarImports:
     def given_in(self, source: Source, folder: str) -> Given:
         """The same of a file that is at hand, and lies in a folder."""
         modules: dict[tuple[str, str], str] = {}
-        stars: list[tuple[str, str]] = []
+        stars: list[tuple[str, str, bool]] = []
         for star in reversed([node for node in source.nodes(ast.ImportFrom) if node.names[0].name == "*"]):
             written = "." * star.level + (star.module or "")
             modules[folder, written] = path = self._project.layout.module_file(folder, written)
-            stars.append((written, path))
+            stars.append((written, path, source.parent(star) is source.tree))
         bound = source.bound_in(source.tree)
         listed, is_clear = _names_in_all(source)
         return Given(frozenset(bound) | frozenset(source.aliases), listed, is_clear, tuple(stars), modules)

@@ -234,6 +234,11 @@ def test_every_name_of_an_optimizer_that_is_handed_on_is_seen_in_the_bytes(name:
         ("from .losses import *\nfrom library import mean_of", False),
         ("from .circle import *", False),
         ("from . import *", False),
+        ("from .losses import *\nfrom .through import *", False),  # which may take it from a package that is installed
+        ("from .losses import *\nfrom .perhaps import *", False),
+        ("from .losses import *\nfrom .listing import *", False),  # another function, which its list names
+        ("try:\n    from .others import *\nexcept ImportError:\n    from .losses import *", False),
+        ("import sys\nif sys.argv[1:]:\n    from .losses import *", False),
     ],
 )
 def test_a_function_that_a_package_takes_with_all_of_a_module(project: Folder, init: str, *, is_found: bool) -> None:
@@ -243,6 +248,9 @@ def test_a_function_that_a_package_takes_with_all_of_a_module(project: Folder, i
         "others": "def mean_of(loss):\n    return loss\n",
         "unsure": "from .others import mean_of\n__all__ = names()\n",
         "circle": "from . import *\n",
+        "through": "from library.losses import *\n",
+        "perhaps": "from .unsure import *\n",
+        "listing": "from .others import *\n__all__ = ['mean_of']\n",
     }
     folder = project(
         **{f"parts/{name}.py": text for name, text in package.items()}, **{"parts/__init__.py": init, "train.py": ""}
