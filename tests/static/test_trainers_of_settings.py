@@ -79,6 +79,7 @@ def findings_in(folder: Path, name: str = "train.py") -> list[Finding]:
         ({"conf/trainer/gpu.yaml": "defaults:\n  - default.yaml\naccelerator: gpu\nfast_dev_run: 10\n"}, set()),
         ({"conf/trainer/gpu.yaml": "defaults:\n  - default.yaml\naccelerator: gpu\nfast_dev_run: false\n"}, BOTH),
         ({"conf/trainer/gpu.yaml": "accelerator: gpu\nlimit_train_batches: 2\n"}, set()),
+        ({"conf/trainer/gpu.yaml": "accelerator: gpu\nlimit_train_batches: 1\n"}, set()),
         ({"conf/trainer/gpu.yaml": "accelerator: gpu\nlimit_train_batches: 500\n"}, BOTH),
         ({"conf/trainer/gpu.yaml": "accelerator: gpu\nlimit_train_batches: 1.0\n"}, BOTH),
         ({"conf/trainer/gpu.yaml": "accelerator: gpu\noverfit_batches: 1\n"}, set()),
@@ -142,12 +143,34 @@ if __name__ == "__main__":
         (UNPACKED.replace("**cfg.trainer", "**options"), "trainer:\n  accelerator: gpu\n", set()),
         (UNPACKED.replace("**cfg.trainer", "**cfg.trainer, **cfg.more"), "trainer:\n  accelerator: gpu\n", set()),
         (UNPACKED.replace("from omegaconf", "from mmcv"), "trainer:\n  accelerator: gpu\n", set()),
+        (UNPACKED, "data:\n  root: images\n", set()),  # its settings are out of sight
+        (UNPACKED, "precision: 16-mixed\nbenchmark: true\n", set()),  # they may be these
+        (UNPACKED, "fast: &fast\n  precision: 16\ntrainer:\n  <<: *fast\n  accelerator: gpu\n", set()),
+        (UNPACKED, "fast:\n  precision: 16\n  accelerator: gpu\ntrainer: ${fast}\n", set()),
+        (UNPACKED.replace("max_epochs=9", "fast_dev_run=True"), "trainer:\n  accelerator: gpu\n", set()),
+        (UNPACKED.replace("max_epochs=9", "limit_train_batches=2"), "trainer:\n  accelerator: gpu\n", set()),
     ],
 )
 def test_a_trainer_that_is_given_a_part_of_a_configuration(
     project: Folder, script: str, says: str, rules: set[str]
 ) -> None:
     folder = project(**{"train.py": script, "train.yaml": says})
+    assert {found.rule for found in findings_in(folder)} == rules
+
+
+@pytest.mark.parametrize(
+    ("code", "rules"),
+    [
+        ("def change(cfg):\n    cfg.trainer.benchmark = True\n", {"PA304"}),
+        ("def change(cfg):\n    cfg['trainer']['precision'] = '16-mixed'\n", {"PA301"}),
+        ("class Trainer:\n    benchmark: bool = True\n    precision: str = 'bf16-mixed'\n", set()),
+        ("DEFAULTS = {'precision': 32, 'benchmarks': True}\n", BOTH),
+        ("import torch\ntorch.set_printoptions(precision=4)\n", BOTH),
+    ],
+)
+def test_what_imported_code_gives_the_configuration(project: Folder, code: str, rules: set[str]) -> None:
+    script = UNPACKED.replace("import torchvision", "import settings\nimport torchvision")
+    folder = project(**{"train.py": script, "settings.py": code, "train.yaml": "trainer:\n  accelerator: gpu\n"})
     assert {found.rule for found in findings_in(folder)} == rules
 
 

@@ -41,6 +41,17 @@ SEEDED = "an option gives a seed by default"
 # Calls that build what a section of settings names, `hydra.utils.instantiate(cfg.model)`, and code of a project's own that does.
 BUILDS_BY_SETTINGS = "builds what settings name"
 _BUILDS = regex(rb"\binstantiate\w{0,40}\(|[\"']_target_[\"']", words="instantiate|_target_")
+# What code may give a trainer of Lightning's that is given a part of a configuration: `cfg.trainer.benchmark = True`,
+# `precision: str = "bf16-mixed"` of a dataclass.
+GIVES_BENCHMARK, GIVES_PRECISION = "gives a trainer its benchmark", "gives a trainer its precision"
+_GIVEN_BENCHMARK = regex(
+    rb"\b(?:benchmark|deterministic)[\"']?\]?[ \t]*(?::[ \t]*bool[ \t]*=|[=:])[ \t]*(?:True|False|[\"']warn)",
+    words="benchmark|deterministic",
+)
+_GIVEN_PRECISION = regex(
+    rb"\bprecision[\"']?\]?[ \t]*(?::[ \t]*[\w.\[\]| ]{1,40}=|[=:])[ \t]*[\"']?(?:16|bf16|64|transformer)",
+    words="precision",
+)
 _SEED_BY_DEFAULT = regex(rb"--?\w{0,20}seed[\"'][^\n]{0,100}\bdefault\s*=\s*\d")
 
 
@@ -74,6 +85,12 @@ def _find_steps(data: bytes, imported: Iterable[str], name: str) -> set[str]:
     return {"steps" if b"__main__" not in data else "steps of a script"}
 
 
+def _marks_of_trainers(data: bytes) -> set[str]:
+    """What the code of a file gives a trainer's configuration."""
+    marks = {GIVES_BENCHMARK} if _GIVEN_BENCHMARK.search(data) else set()
+    return marks | {GIVES_PRECISION} if _GIVEN_PRECISION.search(data) else marks
+
+
 def may_build_by_settings(data: bytes) -> bool:
     """Whether the text of a file may build what a section of settings names, by hydra or by code of its own."""
     return _BUILDS.search(data) is not None
@@ -84,6 +101,7 @@ _FOUND_BY: tuple[tuple[Look, tuple[str, ...]], ...] = (
     (_find_settings, ("cudnn", SEEDED, "tf32")),
     (lambda data, _, name: marks_of_precision(data, name), ("precision", "tf32 on")),
     (lambda data, *_: {BUILDS_BY_SETTINGS} if may_build_by_settings(data) else set(), (BUILDS_BY_SETTINGS,)),
+    (lambda data, *_: _marks_of_trainers(data), (GIVES_BENCHMARK, GIVES_PRECISION)),
     (lambda data, *_: marks_of_convolutions(data), ("convolutions", "wide convolutions")),
     (lambda data, *_: marks_of_shapes(data), ("audio", "sizes change", PADS, COLLATES, STACKS_ONLY)),
     (lambda data, *_: marks_of_width(data), (LAYERS, WIDTH, NARROW)),

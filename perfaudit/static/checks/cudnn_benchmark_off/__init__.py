@@ -18,7 +18,7 @@ from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning impor
 )
 from perfaudit.static.old_torch import imports_what_raises
 from perfaudit.static.project.frameworks import running_frameworks
-from perfaudit.static.project.program_marks import SEEDED, without_flags_taken_out
+from perfaudit.static.project.program_marks import GIVES_BENCHMARK, SEEDED, without_flags_taken_out
 from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.built_by_settings import classes_built, reads_settings
@@ -149,7 +149,7 @@ def trainer_of_settings(source: Source, call: ast.Call) -> Iterator[Seen]:
     trainer = settings_of_trainer(source, call)
     if trainer is None or not trainer.leaves("benchmark") or not trainer.leaves("deterministic", False):
         return
-    if _trains_on_pictures_of_a_size(source):
+    if _trains_on_pictures_of_a_size(source) and not imported_files_say(source, GIVES_BENCHMARK):
         yield Seen(
             call,
             f"the trainer of `{trainer.shown}`, without `benchmark` in its settings, {_COST_OF_TRAINER}",

@@ -19,6 +19,7 @@ from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning impor
 from perfaudit.static.model_width import LAYERS, NARROW, WIDTH, marks_of_width
 from perfaudit.static.old_torch import lacks_autocast
 from perfaudit.static.project.precision_marks import FEWER_BITS, TF32_ON
+from perfaudit.static.project.program_marks import GIVES_PRECISION
 from perfaudit.static.registry import Proposal, Seen, check, hint_if
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.backward import backward_calls
@@ -253,7 +254,7 @@ def trainer_of_settings_in_float32(source: Source, call: ast.Call) -> Iterator[S
         str(each.setting.value or "auto").startswith(_PLAIN_STRATEGIES) for each in strategies
     ):
         return
-    if not _computes_in_float32(source):
+    if imported_files_say(source, GIVES_PRECISION) or not _computes_in_float32(source):
         return
     said = next((each for each in trainer.told("precision") or () if each.setting.value is not None), None)
     says = f"with `precision: {said.setting.value}` (`{said.place}`)" if said else "without `precision` in its settings"

@@ -25,7 +25,7 @@ def fits_on_gpu(source: Source, call: ast.Call) -> bool:
     Not one that tries a model out on a few batches, nor one in a test.
     """
     given = {keyword.arg for keyword in call.keywords}
-    if None in given or TRIES_OUT & given or call.args or is_test(source, call) or _is_dry_run(source, call):
+    if None in given or TRIES_OUT & given or call.args or is_test(source, call) or is_dry_run(source, call):
         return False
     return fits(source, call) and (takes_gpu(source, call) or _is_told_by_settings(source, call))
 
@@ -40,7 +40,7 @@ def is_told_cpu(source: Source, call: ast.Call) -> bool:
     return bool(given) and not is_written and is_kept_on_cpu(source)
 
 
-def _is_dry_run(source: Source, call: ast.Call) -> bool:
+def is_dry_run(source: Source, call: ast.Call) -> bool:
     """Whether a trainer is told to run a few batches only; an option by which somebody may tell it so does not count."""
     told = argument(source, call, "fast_dev_run")
     value = constant(source, told) if isinstance(told, ast.expr) else False

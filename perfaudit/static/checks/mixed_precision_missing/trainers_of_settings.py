@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+from pathlib import PurePosixPath
 
 from perfaudit.expressions import regex
 from perfaudit.records import NamedTuple
-from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import BUILDS, TRAINERS, TRIES_OUT, fits
+from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning import (
+    BUILDS,
+    TRAINERS,
+    TRIES_OUT,
+    fits,
+    is_dry_run,
+)
 from perfaudit.static.project.settings_files import Found
-from perfaudit.static.project.settings_text import UNREAD
+from perfaudit.static.project.settings_text import UNREAD, sections_of
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.built_by_settings import chosen_of_group, group_of, stem_of
 from perfaudit.static.understanding.configured_trainers import is_put_on_gpu
@@ -72,6 +79,8 @@ def settings_of_trainer(source: Source, call: ast.Call) -> SettingsOfTrainer | N
     keys = keys_taken(source, handed[0])
     if not keys or not is_configured_by_files(source) or not fits(source, call):
         return None
+    if _is_tried_out(source, call) or not _is_in_sight(source, keys):
+        return None
     made = _classes_made(source, keys) if is_built else [source.qualified_name(call.func) or ""]
     if not any(name in TRAINERS for name in made):
         return None
@@ -89,6 +98,33 @@ def _classes_made(source: Source, keys: tuple[str, ...]) -> list[str]:
     return [section.class_made for path, section in paths if path[-len(keys) :] == keys]
 
 
+def _is_tried_out(source: Source, call: ast.Call) -> bool:
+    """Whether the call itself says that a few batches are run: `Trainer(fast_dev_run=True, **cfg.trainer)`."""
+    return bool({*TRIES_OUT, _LIMIT} & {keyword.arg for keyword in call.keywords}) or is_dry_run(source, call)
+
+
+def _is_in_sight(source: Source, keys: tuple[str, ...]) -> bool:
+    """Whether settings files have the part under these keys, and all of it where it stands.
+
+    Not `trainer: ${common}`, nor a section with `<<: *common`.
+    """
+    neighbours = source.neighbours
+    found = neighbours.settings(keys[-1]) if neighbours is not None else None
+    if neighbours is None or found is None:
+        return False
+    own = [each for each in found if leads_to(keys, each) and each.setting.keys[-2:-1] != ("defaults",)]
+    if any(each.setting.line and each.setting.value is not None for each in own):
+        return False
+    parts = [
+        (section, text)
+        for file, text in neighbours.texts_of_settings()
+        for section in sections_of(text, PurePosixPath(file).suffix.lower()) or ()
+        if (*file.split("/")[:-1], *section.keys)[-len(keys) :] == keys
+    ]
+    is_merged = any(not section.is_whole and "<<" in text for section, text in parts)
+    return any(section.settings for section, _ in parts) and not is_merged
+
+
 def _trials(trainer: SettingsOfTrainer, name: str) -> list[Found]:
     """The settings by which a trainer runs a few batches only."""
     assert trainer.source.neighbours is not None
@@ -100,7 +136,7 @@ def _trials(trainer: SettingsOfTrainer, name: str) -> list[Found]:
 def _is_trial(name: str, value: object) -> bool:
     """Whether a setting has a trainer run a few batches: a number of them, or `true`; a share of all is none."""
     if name == _LIMIT:
-        return value is UNREAD or (isinstance(value, int) and 1 < value <= _FEW_BATCHES)
+        return value is UNREAD or (type(value) is int and 0 < value <= _FEW_BATCHES)
     return value not in _NO_TRIAL
 
 
