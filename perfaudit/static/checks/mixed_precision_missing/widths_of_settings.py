@@ -26,6 +26,15 @@ _NAMED = regex(
 _NO_WIDTH = regex(
     r"(?i)image|img|crop|seq|len|batch|vocab|fft|mel|audio|class|hop|win_|output|out_dim|latent|noise|size_"
 )
+# What may be as large as a width and is none: what goes in, how often, until when. A small number by such a name counts.
+_COUNTS_ELSE = regex(
+    r"(?i)every|step|freq|interval|epoch|iter|rate|max_|min_|limit|input|(?:^|_)in_|action|state|obs|_id$|(?:^n|num)_features$"
+)
+# The same of lists that double and are none of widths by their names: `milestones: [100, 200, 400]`, `resolutions: [64, 128, 256]`.
+_LISTS_ELSE = regex(
+    r"(?i)resol|(?:^|_)res(?:_|$)|mile|bound|bucket|bin|point|sched|decay|warm|lr|scale|stride|anchor|sigma|thresh|sizes|shape|window|patch|token"
+    r"|positions|shots|counts|samples|budget|memory"
+)
 _FEWEST_LEVELS = 3
 
 
@@ -60,7 +69,11 @@ def _widest(name: str, value: str) -> int:
         return 0
     doubles = len(numbers) >= _FEWEST_LEVELS and all(b in (a, 2 * a) for a, b in pairwise(numbers))
     is_list_of_channels = doubles and numbers[-1] > numbers[0]
-    return max(numbers) if is_list_of_channels or _NAMED.search(name) else 0
+    is_named = _NAMED.search(name) is not None
+    if not is_named and not is_list_of_channels:
+        return 0
+    is_doubtful = _COUNTS_ELSE.search(name) or (not is_named and _LISTS_ELSE.search(name))
+    return 0 if is_doubtful and max(numbers) >= _WIDE else max(numbers)
 
 
 def _is_read(code: bytes, name: str) -> bool:
