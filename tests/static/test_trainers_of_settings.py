@@ -115,6 +115,19 @@ def test_a_trainer_that_hydra_builds(project: Folder, files: dict[str, str], rul
     assert {found.rule for found in findings_in(folder)} == rules
 
 
+def test_models_of_another_program(project: Folder) -> None:
+    """What lies in the folder that another script gives hydra is not built by this one."""
+    own = {path.replace("conf/", "conf/small/"): text for path, text in PLAIN.items()}
+    other = {path.replace("conf/", "conf/large/"): text for path, text in PLAIN.items() if path.startswith("conf/")}
+    own["conf/small/model/net.yaml"] = "_target_: linear.Net\n"
+    script = BUILT.replace('"conf"', '"conf/{}"')
+    linear = NET.replace("Conv2d(3, channels, 3)", "Linear(3, 9)").replace("Conv2d(channels, channels, 3)", "Tanh()")
+    scripts = {"train.py": script.format("small"), "large.py": script.format("large"), "linear.py": linear}
+    folder = project(**{**own, **other, **scripts})
+    assert findings_in(folder) == []
+    assert {found.rule for found in findings_in(folder, "large.py")} == BOTH
+
+
 UNPACKED = """
 import torchvision
 from lightning.pytorch import Trainer

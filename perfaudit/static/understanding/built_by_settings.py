@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from perfaudit.expressions import regex
 from perfaudit.static.source import Function, Source
 from perfaudit.static.understanding.answers import remember
+from perfaudit.static.understanding.values import argument, constant
 
 if TYPE_CHECKING:
     from perfaudit.static.project.settings_text import Section
@@ -56,8 +57,21 @@ def classes_built(source: Source) -> tuple[str, ...]:
     if source.neighbours is None or not _builds_by_settings(source) or source.neighbours.settings_move():
         return ()
     named = source.neighbours.classes_of_settings()
-    chosen = {file for file in {file for _, file in named} if may_be_chosen(source, file)}
+    files = files_of_program(source, {file for _, file in named})
+    chosen = {file for file in files if may_be_chosen(source, file)}
     return tuple(dict.fromkeys(name.rpartition("}.")[2] for name, file in named if file in chosen and "." in name))
+
+
+def files_of_program(source: Source, files: set[str]) -> set[str]:
+    """Those of some settings files that lie in the folder which the script names, `@hydra.main(config_path="conf/small")`.
+
+    All of them where it names none, or none of them lies there.
+    """
+    named = [argument(source, call, "config_path", 0) for call in source.calls("hydra.main")]
+    path = constant(source, named[0]) if len(named) == 1 else None
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")] if isinstance(path, str) else []
+    own = {file for file in files if parts and f"/{'/'.join(parts)}/" in f"/{file}"}
+    return own or files
 
 
 def _builds_by_settings(source: Source) -> bool:

@@ -10,7 +10,7 @@ from perfaudit.static.checks.mixed_precision_missing.reached_width import reache
 from perfaudit.static.model_width import NARROW, WIDTH
 from perfaudit.static.source import Source
 from perfaudit.static.understanding.answers import remember
-from perfaudit.static.understanding.built_by_settings import classes_built, may_be_chosen
+from perfaudit.static.understanding.built_by_settings import classes_built, files_of_program, may_be_chosen
 from perfaudit.static.understanding.configured_values import is_configured_by_files
 
 _READ_ONLY = {"fvcore"}  # whose nodes are those of yacs, with nothing in them
@@ -30,7 +30,7 @@ _NO_WIDTH = regex(
 _COUNTS_ELSE = regex(
     r"(?i)every|step|freq|interval|epoch|iter|rate|max_|min_|limit|input|(?:^|_)in_|action|state|obs|_id$|(?:^n|num)_features$"
 )
-# The same of lists that double and are none of widths by their names: `milestones: [100, 200, 400]`, `resolutions: [64, 128, 256]`.
+# The same of lists that double, by names that say no width: `milestones: [100, 200, 400]`, `resolutions: [64, 128, 256]`.
 _LISTS_ELSE = regex(
     r"(?i)resol|(?:^|_)res(?:_|$)|mile|bound|bucket|bin|point|sched|decay|warm|lr|scale|stride|anchor|sigma|thresh|sizes|shape|window|patch|token"
     r"|positions|shots|counts|samples|budget|memory"
@@ -51,7 +51,11 @@ def width_of_settings(source: Source) -> str:
     if code is None and not classes_built(source):
         return ""
     given: dict[str, list[int]] = {}
-    for file, text in source.neighbours.texts_of_settings():
+    texts = dict(source.neighbours.texts_of_settings())
+    own = files_of_program(source, set(texts))
+    for file, text in texts.items():
+        if file not in own:
+            continue
         found = [(match[1], _widest(match[1], match[2])) for match in _SET.finditer(text)]
         if any(width for _, width in found) and may_be_chosen(source, file):
             for name, width in found:
