@@ -152,7 +152,7 @@ def trainer_of_settings(source: Source, call: ast.Call) -> Iterator[Seen]:
     if _trains_on_pictures_of_a_size(source) and not imported_files_say(source, GIVES_BENCHMARK):
         yield Seen(
             call,
-            f"the trainer of `{trainer.shown}`, without `benchmark` in its settings, {_COST_OF_TRAINER}",
+            f"the trainer of `{trainer.part_text}`, without `benchmark` in its settings, {_COST_OF_TRAINER}",
             Proposal(f"{TITLE}: set `benchmark: true` for it"),
             severity=hint_if(has_small_convolutions_only(source)),
         )

@@ -249,18 +249,18 @@ def trainer_of_settings_in_float32(source: Source, call: ast.Call) -> Iterator[S
         return
     if not all(trainer.leaves(name) for name in _OF_PRECISION if name != "precision"):
         return
-    strategies = trainer.told("strategy")
+    strategies = trainer.settings_by("strategy")
     if strategies is None or not all(
         str(each.setting.value or "auto").startswith(_PLAIN_STRATEGIES) for each in strategies
     ):
         return
     if imported_files_say(source, GIVES_PRECISION) or not _computes_in_float32(source):
         return
-    said = next((each for each in trainer.told("precision") or () if each.setting.value is not None), None)
+    said = next((each for each in trainer.settings_by("precision") or () if each.setting.value is not None), None)
     says = f"with `precision: {said.setting.value}` (`{said.place}`)" if said else "without `precision` in its settings"
     yield Seen(
         call,
-        f"the trainer of `{trainer.shown}`, {says}, computes in float32, off most of the tensor cores",
+        f"the trainer of `{trainer.part_text}`, {says}, computes in float32, off most of the tensor cores",
         Proposal("set `precision: bf16-mixed` for it (GPUs from Ampere on; before, `16-mixed`)"),
     )
 

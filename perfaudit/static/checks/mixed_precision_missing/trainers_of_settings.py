@@ -40,11 +40,11 @@ class SettingsOfTrainer(NamedTuple):
     keys: tuple[str, ...]
 
     @property
-    def shown(self) -> str:
+    def part_text(self) -> str:
         """The part as it stands in the call: `cfg.trainer`, `**cfg.trainer`."""
         return f"{'' if self.call.args else '**'}{self.source.brief(self.part)}"
 
-    def told(self, name: str) -> list[Found] | None:
+    def settings_by(self, name: str) -> list[Found] | None:
         """What the settings files of the project give the trainer under a name; None where that cannot be told.
 
         Of files that nothing chooses, too: somebody wrote them for this trainer.
@@ -59,7 +59,7 @@ class SettingsOfTrainer(NamedTuple):
 
     def leaves(self, name: str, *values: object) -> bool:
         """Whether no settings file gives the trainer anything else under a name than None or one of these values."""
-        found = self.told(name)
+        found = self.settings_by(name)
         return found is not None and all(each.setting.value in (None, *values) for each in found)
 
 
@@ -85,7 +85,9 @@ def settings_of_trainer(source: Source, call: ast.Call) -> SettingsOfTrainer | N
     if not any(name in TRAINERS for name in made):
         return None
     trainer = SettingsOfTrainer(source, call, handed[0], keys)
-    takes_gpu = any(name.startswith(_TAKE_GPU) for name in made) and all(trainer.told(name) == [] for name in _DEVICES)
+    takes_gpu = any(name.startswith(_TAKE_GPU) for name in made) and all(
+        trainer.settings_by(name) == [] for name in _DEVICES
+    )
     is_tried = any(_is_chosen(source, each) for name in _TRIALS for each in _trials(trainer, name))
     return trainer if (takes_gpu or is_put_on_gpu(source)) and not is_tried else None
 
