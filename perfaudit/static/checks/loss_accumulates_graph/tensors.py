@@ -13,6 +13,21 @@ from perfaudit.static.understanding.no_grad import in_no_grad
 from perfaudit.static.understanding.values import UNKNOWN, assigned_value, constant, enclosing_function, resolve
 
 _READS = {"item", "tolist", "detach", "numpy"}
+_LEAVE_GRAPH = _READS | {
+    "data",
+    "argmax",
+    "argmin",
+    "argsort",
+    "eq",
+    "ne",
+    "gt",
+    "lt",
+    "ge",
+    "le",
+    "long",
+    "int",
+    "bool",
+}
 _OF_TORCH = {
     "torch.mean",
     "torch.sum",
@@ -165,10 +180,20 @@ def _makes_tensor(source: Source, value: ast.expr, root: Loop | Function) -> boo
     if makes_loss(source, value) or _is_moved_criterion(source, value.func):
         return True
     if source.qualified_name(value.func) in _OF_TORCH:
-        return True
+        return _has_graph_of_model(source, value, root)
     if not isinstance(value.func, ast.Attribute) or value.func.attr not in ("mean", "sum", "squeeze"):
         return False
-    return _makes_tensor(source, value.func.value, root) or _is_given_by_model(source, value, value.func.value, root)
+    is_given = not in_no_grad(source, value) and _is_given_by_model(source, value, value.func.value, root)
+    return is_given or _makes_tensor(source, value.func.value, root)
+
+
+def _has_graph_of_model(source: Source, call: ast.Call, root: Loop | Function) -> bool:
+    """Whether a call computes with what a model gives, and nothing in it leaves the graph behind: `torch.mean(out.detach())`."""
+    nodes = list(ast.walk(call))
+    if any(isinstance(n, ast.Compare) or (isinstance(n, ast.Attribute) and n.attr in _LEAVE_GRAPH) for n in nodes):
+        return False
+    names = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    return not in_no_grad(source, call) and any(_is_given_by_model(source, call, name, root) for name in names)
 
 
 def _is_given_by_model(source: Source, reduced: ast.Call, node: ast.expr, root: Loop | Function) -> bool:
