@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import pairwise
 
@@ -56,7 +57,7 @@ def width_of_settings(source: Source) -> str:
     for file, text in texts.items():
         if file not in own:
             continue
-        found = [(match[1], _widest(match[1], match[2])) for match in _SET.finditer(text)]
+        found = _names_and_widths(text)
         if any(width for _, width in found) and may_be_chosen(source, file):
             for name, width in found:
                 given.setdefault(name, []).extend([width] if width else [])
@@ -64,6 +65,12 @@ def width_of_settings(source: Source) -> str:
     if not read:
         return ""
     return WIDTH if any(min(widths) >= _WIDE for widths in read) else NARROW
+
+
+@functools.lru_cache(maxsize=512)  # each script of a project asks for the same files, of which there are 400 at most
+def _names_and_widths(text: str) -> list[tuple[str, int]]:
+    """The names of a text of settings with a number or a list, and the width that each gives, 0 for none."""
+    return [(match[1], _widest(match[1], match[2])) for match in _SET.finditer(text)]
 
 
 def _widest(name: str, value: str) -> int:
