@@ -17,6 +17,7 @@ from perfaudit.static.checks.mixed_precision_missing.trainers_of_lightning impor
 from perfaudit.static.project.settings_files import Found
 from perfaudit.static.project.settings_text import UNREAD, sections_of
 from perfaudit.static.source import Source
+from perfaudit.static.understanding.answers import remember
 from perfaudit.static.understanding.built_by_settings import chosen_of_group, group_of, stem_of
 from perfaudit.static.understanding.configured_trainers import is_put_on_gpu
 from perfaudit.static.understanding.configured_values import is_configured_by_files, keys_taken, leads_to
@@ -105,6 +106,7 @@ def _is_tried_out(source: Source, call: ast.Call) -> bool:
     return bool({*TRIES_OUT, _LIMIT} & {keyword.arg for keyword in call.keywords}) or is_dry_run(source, call)
 
 
+@remember  # two rules ask for the same trainer
 def _is_in_sight(source: Source, keys: tuple[str, ...]) -> bool:
     """Whether settings files have the part under these keys, and all of it where it stands.
 
@@ -120,6 +122,7 @@ def _is_in_sight(source: Source, keys: tuple[str, ...]) -> bool:
     parts = [
         (section, text)
         for file, text in neighbours.texts_of_settings()
+        if keys[-1] in text or keys[-1] in file
         for section in sections_of(text, PurePosixPath(file).suffix.lower()) or ()
         if (*file.split("/")[:-1], *section.keys)[-len(keys) :] == keys
     ]
