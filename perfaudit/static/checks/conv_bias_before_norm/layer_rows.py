@@ -238,8 +238,9 @@ def _lives(source: Source, scope: ast.AST, variable: Variable, depth: int = 0) -
         elif life is not None:
             life.statements.append(statement)
             is_outside = branches(source, statement)[: len(life.begins)] != life.begins
-            # `downsample` that is None or a Sequential may be handed on behind the branch.
-            if is_outside and (life.is_list or _grown_by(source, statement, names) is not None):
+            # `downsample` that is None or a Sequential may be handed on behind the branch, as it is.
+            is_bound = any(isinstance(name.ctx, ast.Store) for name in names)
+            if is_outside and (life.is_list or is_bound or _grown_by(source, statement, names) is not None):
                 life.broken = True
             _go_on(source, life, statement, names, depth)
             if value is not None and life.becomes == 1:  # `layers = nn.Sequential(*layers)`
