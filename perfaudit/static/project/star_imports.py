@@ -27,7 +27,8 @@ class Given(NamedTuple):
 
     bound: what it binds by itself; listed: its `__all__`, None where it has none, and not `is_clear` where that is more than
     one plain list. stars: the modules that it takes everything from, as written and by path ("" where none of the project is
-    meant), and whether it surely does, not in a branch as beside `except ImportError:`; the last one first. modules: as in `BehindStars`.
+    meant), and whether it surely does, not in a branch as beside `except ImportError:`; the last one first. modules: as in
+    `BehindStars`.
     """
 
     bound: frozenset[str]
