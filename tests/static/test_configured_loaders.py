@@ -125,6 +125,7 @@ def test_a_part_of_the_configuration_under_another_name(project: Folder) -> None
         ({"configs/train.yaml": SAYS_0, "configs/large.jsonnet": "{data: {size: 8}}"}, True),
         ({"configs/train.yaml": SAYS_0, "run.sh": "python train.py data.num_workers=8\n"}, False),
         ({"configs/train.yaml": SAYS_0, "Makefile": "run:\n\tpython train.py data.num_workers=8\n"}, False),
+        ({"configs/train.yaml": SAYS_0, "Justfile": "run:\n  python train.py data.num_workers=8\n"}, False),
         ({"configs/train.yaml": SAYS_0, "Makefile": "run:\n\tpython train.py\n"}, True),
         ({"configs/train.yaml": SAYS_0, "run.sh": "python train.py\n"}, True),
         ({"configs/train.yaml": SAYS_4, "b.yaml": SAYS_0}, False),

@@ -19,7 +19,7 @@ SUFFIXES = (*YAML, *JSON, *TOML, ".YAML", ".YML", ".JSON")
 # Kinds that are not read: a setting that such a file names may be anything, as by `python train.py data.num_workers=8`.
 OTHERS = (
     *(".jsonnet", ".libsonnet", ".json5", ".jsonc", ".hjson", ".ini", ".conf", ".gin", ".j2"),
-    *(".sh", ".slurm", ".sbatch", ".ps1", ".bat", ".mk", "Makefile", "makefile", "justfile"),
+    *(".sh", ".slurm", ".sbatch", ".ps1", ".bat", ".mk", "Makefile", "makefile", "justfile", "Justfile"),
 )
 
 CLASS_KEYS = ("_target_", "class_path", "target")  # hydra, Lightning's command line, and others name a class by them
