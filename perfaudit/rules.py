@@ -46,7 +46,7 @@ _RIGHT = 0.9  # of the findings read, without those that are mended
 _FEW = 10  # findings read, of which two that are not right say little
 _OF_FEW = 0.5  # of so few, the share that must be right: fewer say that the rule is more often wrong than not
 # Stable though fewer were right, for a scan without options is to find what they look for; docs/scan.md tells which and why.
-STABLE_BY_DECISION = frozenset({"PA105", "PA304", "PA601"})
+STABLE_BY_DECISION = frozenset({"PA104", "PA105", "PA203", "PA304"})
 
 
 @record(frozen=True, slots=True)
