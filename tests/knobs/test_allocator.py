@@ -42,7 +42,7 @@ def test_where_it_cannot_matter(given: Survey, reason: str) -> None:
 def test_a_step_that_asks_for_little_memory_has_little_to_gain() -> None:
     assert pointless(KNOB, survey()) == ""
     assert pointless(KNOB, survey(page_faults=None)) == ""
-    assert "asks the system for 30 pages of memory, at most 0.2 % of it" in pointless(KNOB, survey(page_faults=30.0))
+    assert "asks the system for 40 pages of memory, at most 0.2 % of it" in pointless(KNOB, survey(page_faults=40.0))
 
 
 def test_it_is_raced_behind_the_others() -> None:
