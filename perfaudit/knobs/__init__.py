@@ -163,9 +163,8 @@ class Knob(ABC):
     seconds_needed = 0.0  # of measuring, below which it is not begun
     asks = 0  # questions behind its candidates for which a training is built in a process of its own
     way: Way = "fresh"
-    is_of_process = (
-        False  # it holds for a whole process, so that a climb races it behind the others, in fresh processes
-    )
+    # Its settings hold for a whole process and cannot be taken back: a climb races them behind the others, in fresh processes.
+    is_of_process = False
     is_judged_on_a_busy_machine = True  # False where others on the cores turn its verdict round
     on_scripts = True  # False where it changes what functions of the target build, or the loop that is ours
     changes_always: tuple[str, ...] = ()  # what besides speed each of its settings changes, as fixes say it
@@ -220,7 +219,7 @@ class Knob(ABC):
         """Settings that a climb races behind the others, in fresh processes; [] for none.
 
         They cannot stand in a training that runs or, with factories, they need `seconds_needed` and have less before the race.
-        One that `is_of_process` always is.
+        Settings of a knob that `is_of_process` are always raced so.
         """
         return []
 

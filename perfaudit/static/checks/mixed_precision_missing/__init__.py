@@ -106,7 +106,7 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
         is_import = isinstance(start, (ast.Import, ast.ImportFrom))
         shown = "this script" if is_import else f"`{source.brief(_first_line(training_call(source, start)))}`"
         message = f"{shown} starts a training in float32, off most of the tensor cores: no file of it uses autocast"
-        is_hint = _is_hardly_worth_it(source) or training_raises(source, training_calls(source))
+        is_hint = _is_exercise_or_on_cpu(source) or training_raises(source, training_calls(source))
         yield Seen(start, message, Proposal(TITLE), severity=hint_if(is_hint))
         return
     step = loops[0]
@@ -123,11 +123,11 @@ def mixed_precision_missing(source: Source, module: ast.Module) -> Iterator[Seen
     shown = source.brief(_first_line(place))
     other = "the forward pass before it" if ".backward(" in shown else "its backward pass"
     message = f"`{shown}` and {other} run in float32, off most of the tensor cores"
-    is_hint = never_steps(source, loops) or _is_hardly_worth_it(source)
+    is_hint = never_steps(source, loops) or _is_exercise_or_on_cpu(source)
     yield Seen(place, message, Proposal(TITLE, edits), hot=True, severity=hint_if(is_hint))
 
 
-def _is_hardly_worth_it(source: Source) -> bool:
+def _is_exercise_or_on_cpu(source: Source) -> bool:
     """Whether a training is an exercise, or its settings files keep it on the CPU."""
     if trains_on_digits(source) or not reads_settings(source):
         return trains_on_digits(source)
